@@ -1,0 +1,18 @@
+"""The table of methods. A method is one file here, and one line below."""
+
+from __future__ import annotations
+
+from coalface.algorithms import fedavg, fedprox
+from coalface.algorithms.centralised import Centralised
+from coalface.algorithms.local_only import LocalOnly
+from coalface.method import Method
+
+METHODS: dict[str, type[Method]] = {
+    "fedavg/shared-head": fedavg.SharedHead,
+    "fedavg/private-head": fedavg.PrivateHead,
+    "fedavg/positive-only": fedavg.PositiveOnly,
+    "fedprox/shared-head": fedprox.SharedHead,
+    "fedprox/private-head": fedprox.PrivateHead,
+    "local_only": LocalOnly,
+    "centralised": Centralised,
+}

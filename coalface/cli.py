@@ -1,0 +1,282 @@
+"""The verbs. Plain argparse, so that they work on a bare machine with torch, numpy and safetensors alone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from coalface import __version__, config, seeding
+from coalface.algorithms import METHODS
+from coalface.config import ConfigError, Run
+from coalface.data import pairs as pair_lists
+from coalface.data.faces import read_folder, read_images
+from coalface.evaluation import embed
+from coalface.experiment import Experiment, disclosure
+from coalface.federation import QuorumError
+from coalface.models.checkpoints import load_weights
+from coalface.models.net import Net
+from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
+from coalface.report import tables
+from coalface.report.progress import Progress
+from coalface.store import StoreError
+from recipes import RECIPES
+
+EPILOG = """\
+start here
+  coalface demo                                 pre-train, federate 100 phones, compare, open out/demo/report.html
+  coalface list                                 the methods, and what leaves a client under each
+  coalface run fedprox/shared-head --out out/a  one method on synthetic faces
+  coalface run demo --set rounds.rounds=50 --set method.scale=30 --out out/b
+  coalface run fedavg/private-head --data PHOTOS --set data.identities_each=4 --out out/c
+  coalface resume out/c                         after a crash: the same result as if nothing had happened
+  coalface eval out/c --data PHOTOS --pairs pairs.txt
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """One clear line on error, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"coalface: {message} (try `{self.prog} --help`)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; 0 on success, 2 when something about the request is wrong, 130 when interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(given)
+    warnings.showwarning = _one_line_warning
+    try:
+        options.verb(options, shlex.join(["coalface", *given]))
+    except (ConfigError, StoreError, QuorumError, FileNotFoundError, NotADirectoryError) as error:
+        print(f"coalface: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("coalface: stopped; continue with `coalface resume`", file=sys.stderr)
+        return 130
+    return 0
+
+
+# --- verbs ------------------------------------------------------------------------------------------------------------
+
+
+def demo(options: argparse.Namespace, command: str) -> None:
+    """The main job on embedded data, once per seed."""
+    for seed in options.seeds:
+        out = options.out if len(options.seeds) == 1 else options.out / f"seed{seed}"
+        _execute(replace(RECIPES["demo"](), seed=seed), out, options, command, fresh=False)
+
+
+def run(options: argparse.Namespace, command: str) -> None:
+    """A method, a recipe, or the config.json of an earlier run."""
+    settings = [*options.set]
+    if options.data is not None:
+        _folder(options.data)
+        settings.insert(0, f"data.source={options.data}")
+    if options.weights is not None:
+        settings.insert(0, f"weights={options.weights}")
+    _execute(config.override(_named_run(options.what), settings), options.out, options, command, fresh=True)
+
+
+def resume(options: argparse.Namespace, command: str) -> None:
+    """Go on where a run stopped, with its own settings."""
+    file = options.folder / "config.json"
+    if not file.exists():
+        raise ConfigError(f"{options.folder} holds no run: there is no config.json in it")
+    _execute(_read_config(file), options.folder, options, command, fresh=False)
+
+
+def evaluate(options: argparse.Namespace, command: str) -> None:
+    """A model on photographs that it has not seen."""
+    net, weights = _model(options)
+    weights = weights.map(lambda leaf: leaf.to(_device(options.device)))
+    assert net.size is not None  # every recognition model has one
+    size = net.size[0]
+    with Progress(quiet=options.quiet) as progress:
+        if options.pairs is None:
+            faces = _described(lambda: read_folder(_folder(options.data), size, min_images=2)).faces
+            with progress.stage("embedding", total=1) as stage:
+                embeddings = embed(net, weights, faces.images).cpu()
+                stage.advance(1)
+            identities = torch.repeat_interleave(torch.arange(len(faces)), faces.counts())
+            result: Any = _described(lambda: all_pairs(embeddings, identities, options.fmr))
+        else:
+            listed = _described(lambda: _pair_list(options))
+            with progress.stage("embedding", total=1) as stage:
+                images = _described(lambda: read_images([Path(str(p)) for p in listed.images], size))
+                embeddings = embed(net, weights, images).cpu()
+                stage.advance(1)
+            result = lfw_folds(pair_scores(embeddings, listed.pairs), listed.same, listed.fold)
+    print(result.to_json() if options.json else str(result))
+
+
+def list_methods(options: argparse.Namespace, command: str) -> None:
+    """The methods, their settings, and what leaves a client."""
+    rows = []
+    for name, kind in METHODS.items():
+        settings = {k: v for k, v in config.to_json(kind()).items() if k != "name"}
+        summary = (kind.__doc__ or "").splitlines()[0]
+        rows.append({"name": name, "what": summary, "settings": settings, "disclosure": disclosure(kind())})
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        tables.print_methods(rows)
+
+
+def pairs(options: argparse.Namespace, command: str) -> None:
+    """A balanced, LFW-style pair list for a folder of photographs."""
+    root = _folder(options.data)
+    files = sorted(p for p in root.glob("*/*") if p.suffix.lower() in {".jpg", ".jpeg", ".png", ".bmp", ".webp"})
+    if not files:
+        raise ConfigError(f"{root} holds no photographs: it needs one sub-folder per identity")
+    names = sorted({file.parent.name for file in files})
+    identities = torch.tensor([names.index(file.parent.name) for file in files])
+    generator = seeding.generator(options.seed, "pairs")
+    chosen, same, fold = _described(lambda: synthetic_pairs(identities, options.count, 10, generator))
+    listed = pair_lists.PairList(tuple(files), chosen[:, 0], chosen[:, 1], same, fold)
+    pair_lists.write_csv(listed, options.out, root)
+    print(f"{len(listed)} pairs of {len(names)} identities in 10 folds: {options.out}")
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _execute(run_: Run, out: Path, options: argparse.Namespace, command: str, fresh: bool) -> None:
+    if fresh and out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty: continue it with `coalface resume {out}`, or choose another --out")
+    with Progress(quiet=options.quiet) as progress:
+        device = _device(options.device)
+        # Faces and network are made before anything is written: a bad request leaves no trace.
+        experiment = _described(lambda: Experiment(run_, out, device, progress, command))
+        result = experiment.execute()
+    tables.print_table(result)
+    print(f"report: {out / 'report.html'}")
+
+
+def _named_run(what: str) -> Run:
+    if what in RECIPES:
+        return RECIPES[what]()
+    if what.endswith(".json"):
+        return _read_config(Path(what))
+    try:
+        return Run(method=config.method_named(what)())
+    except ConfigError as error:
+        raise ConfigError(f"{error}; recipes: {', '.join(RECIPES)}; or a config.json") from None
+
+
+def _read_config(file: Path) -> Run:
+    try:
+        values = json.loads(file.read_text())
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{file} is not JSON: {error}") from error
+    read: Run = config.from_json(Run, values)
+    return read
+
+
+def _model(options: argparse.Namespace) -> tuple[Net, Any]:
+    if options.model_or_run.is_dir():
+        run_ = _read_config(options.model_or_run / "config.json")
+        net = Net(run_.model, embedding=run_.embedding, size=run_.data.size)
+        file = options.model_or_run / "model.safetensors"
+    else:
+        if options.model is None:
+            raise ConfigError("weights alone do not say which network they are for: add --model NAME")
+        net = _described(lambda: Net(options.model, size=options.size))
+        file = options.model_or_run
+    return net, _described(lambda: load_weights(file, net))
+
+
+def _pair_list(options: argparse.Namespace) -> pair_lists.PairList:
+    if options.pairs.suffix == ".csv":
+        return pair_lists.read_csv(options.pairs, options.data)
+    return pair_lists.read_lfw(options.pairs, _folder(options.data))
+
+
+def _described(make: Any) -> Any:
+    """ValueErrors from reading the request are the user's to mend; those from training would be ours."""
+    try:
+        return make()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _folder(path: Path | None) -> Path:
+    if path is None:
+        raise ConfigError("which photographs? Add --data FOLDER, with one sub-folder per identity")
+    if not path.is_dir():
+        raise ConfigError(f"{path} is not a folder; --data takes one with a sub-folder per identity")
+    return path
+
+
+def _device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch sees no GPU here; use --device cpu or auto")
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def _one_line_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"coalface: {message}", file=sys.stderr)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="coalface",
+        description="Train face models without collecting faces, and see exactly what leaves a device.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"coalface {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    def verb(name: str, function: Any, teach: str, device: bool = True) -> Parser:
+        sub: Parser = verbs.add_parser(name, help=function.__doc__, description=f"{function.__doc__} {teach}")
+        sub.set_defaults(verb=function)
+        if device:
+            sub.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+            sub.add_argument("--quiet", action="store_true", help="no progress, results only")
+        return sub
+
+    sub = verb("demo", demo, "Writes a report that explains itself.")
+    sub.add_argument("--out", type=Path, default=Path("out/demo"))
+    sub.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="SEED")
+
+    sub = verb("run", run, "Everything that can be set stands in the config.json of any run.")
+    sub.add_argument("what", metavar="ALGORITHM_OR_RECIPE", help="see `coalface list`; or a config.json")
+    sub.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change a setting; repeatable")
+    sub.add_argument("--data", type=Path, metavar="DIR", help="photographs, one sub-folder per identity")
+    sub.add_argument("--weights", type=Path, metavar="FILE", help="start from these instead of pre-training")
+    sub.add_argument("--engine", choices=("auto", "sequential"), default="auto")
+    sub.add_argument("--out", type=Path, required=True, metavar="DIR")
+
+    sub = verb("resume", resume, "A finished stage is not done again.")
+    sub.add_argument("folder", type=Path)
+
+    sub = verb("eval", evaluate, "All pairs of a folder, or the pairs of a list (LFW pairs.txt or CSV).")
+    sub.add_argument("model_or_run", type=Path, help="a run's folder, or a weights file with --model")
+    sub.add_argument("--data", type=Path, metavar="DIR")
+    sub.add_argument("--pairs", type=Path, metavar="FILE")
+    sub.add_argument("--fmr", type=float, nargs="+", default=[1e-3, 1e-2])
+    sub.add_argument("--model", metavar="NAME", help="the network that a weights file is for")
+    sub.add_argument("--size", type=int, default=112)
+    sub.add_argument("--json", action="store_true")
+
+    sub = verb("list", list_methods, "Generated from the types that travel.", device=False)
+    sub.add_argument("--json", action="store_true")
+
+    sub = verb("pairs", pairs, "Write it, look at it, and give it to `eval`.", device=False)
+    sub.add_argument("data", type=Path, metavar="DIR")
+    sub.add_argument("--out", type=Path, default=Path("pairs.csv"))
+    sub.add_argument("--count", type=int, default=6000)
+    sub.add_argument("--seed", type=int, default=0)
+    return parser

@@ -1,0 +1,162 @@
+"""A run, as frozen dataclasses; as JSON and back; and changed by ``--set a.b=c``.
+
+Every value is checked against its field's type. An unknown name or a bad value raises ConfigError with the remedy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+
+from coalface.algorithms import METHODS
+from coalface.data.world import Data
+from coalface.engines.faults import Faults
+from coalface.federation import Rounds
+from coalface.local import Training
+from coalface.method import Method
+
+
+class ConfigError(ValueError):
+    """A setting that does not exist or a value that it cannot take."""
+
+
+@dataclass(frozen=True)
+class Central:
+    """Central training: the server's on public faces before the federation, and the upper end it is compared with."""
+
+    rounds: int = 10  # passes over the pooled faces
+    scale: float = 16.0
+    margin: float = 0.0
+    training: Training = field(default_factory=lambda: Training(rate=0.02, batch=64, momentum=0.9))
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that decides what a run computes. The device and the engine do not: they are chosen when it starts."""
+
+    method: Method = field(default_factory=METHODS["fedavg/shared-head"])
+    model: str = "feduv_cnn"
+    embedding: int = 512
+    weights: str = ""  # a checkpoint to start from instead of pre-training
+    seed: int = 0
+    data: Data = field(default_factory=Data)
+    pretrain: Central = field(default_factory=Central)
+    rounds: Rounds = field(default_factory=Rounds)
+    training: Training = field(default_factory=Training)
+    central: Central = field(default_factory=Central)
+    faults: Faults = field(default_factory=Faults)
+
+    def sha256(self) -> str:
+        """A hash of every setting."""
+        return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
+
+
+def method_name(method: Method) -> str:
+    """The method's name in the table."""
+    return next(name for name, kind in METHODS.items() if kind is type(method))
+
+
+def method_named(name: str) -> type[Method]:
+    """The method of that name, or a ConfigError that lists the names."""
+    if name not in METHODS:
+        near = difflib.get_close_matches(name, METHODS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(METHODS)}"
+        raise ConfigError(f"no method {name!r}; {hint}")
+    return METHODS[name]
+
+
+def to_json(config: Any) -> Any:
+    """Plain JSON values; a method is its settings and its name."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        fields = {f.name: to_json(getattr(config, f.name)) for f in dataclasses.fields(config)}
+        return {"name": method_name(config), **fields} if isinstance(config, tuple(METHODS.values())) else fields
+    if isinstance(config, tuple):
+        return [to_json(value) for value in config]
+    return config
+
+
+def from_json(kind: Any, value: Any, at: str = "") -> Any:
+    """The dataclass of type ``kind`` with these values; what is absent takes its default."""
+    if kind is Method:
+        if not isinstance(value, dict) or "name" not in value:
+            raise ConfigError(f"{at} must be an object with a name, not {value!r}")
+        return from_json(method_named(value["name"]), {k: v for k, v in value.items() if k != "name"}, at)
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{at or 'the configuration'} must be an object, not {value!r}")
+        hints = get_type_hints(kind)
+        names = [f.name for f in dataclasses.fields(kind)]
+        for name in value:
+            _must_exist(name, names, at)
+        fields = {name: from_json(hints[name], item, f"{at}.{name}".lstrip(".")) for name, item in value.items()}
+        try:
+            return kind(**fields)  # type: ignore[operator]  # is_dataclass also admits instances
+        except ValueError as error:
+            raise ConfigError(f"{at}: {error}".lstrip(": ")) from error
+    return _plain(kind, value, at)
+
+
+def override(run: Run, settings: Iterable[str]) -> Run:
+    """The run with ``a.b=c`` settings applied in order."""
+    config = to_json(run)
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes name=value, not {setting!r}")
+        *folders, name = path.split(".")
+        place = config
+        for depth, folder in enumerate(folders):
+            _must_exist(folder, place, ".".join(folders[:depth]))
+            place = place[folder]
+            if not isinstance(place, dict):
+                raise ConfigError(f"{'.'.join(folders[: depth + 1])} is a single value: it has no {name!r}")
+        _must_exist(name, place, ".".join(folders))
+        if isinstance(place[name], dict):
+            raise ConfigError(f"{path} is a group: set one of {', '.join(f'{path}.{key}' for key in place[name])}")
+        if path == "method.name":
+            config["method"] = to_json(method_named(text)())  # another method has other settings
+        else:
+            place[name] = _parsed(text, like=place[name])
+    return cast(Run, from_json(Run, config))
+
+
+def _must_exist(name: str, names: Iterable[str], at: str) -> None:
+    names = list(names)
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
+        raise ConfigError(f"no setting {f'{at}.{name}'.lstrip('.')!r}; {hint}")
+
+
+def _parsed(text: str, like: Any) -> Any:
+    if isinstance(like, str):
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _plain(kind: Any, value: Any, at: str) -> Any:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        if value not in arguments:
+            raise ConfigError(f"{at} must be one of {', '.join(map(str, arguments))}, not {value!r}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{at} must be a list, not {value!r}")
+        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(kinds) != len(value):
+            raise ConfigError(f"{at} must have {len(kinds)} values, not {len(value)}")
+        return tuple(_plain(k, v, f"{at}[{i}]") for i, (k, v) in enumerate(zip(kinds, value, strict=True)))
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is kind:
+        return value
+    raise ConfigError(f"{at} must be {'a number' if kind is float else kind.__name__}, not {value!r}")

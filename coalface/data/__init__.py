@@ -1,0 +1,1 @@
+"""Where faces come from, and how identities become clients."""

@@ -1,0 +1,73 @@
+"""A set of face images, decoded once and shared by every client, grouped by identity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, repr=False)
+class FaceSet:
+    """Images of identity ``i`` are ``images[offsets[i]:offsets[i + 1]]``; identities are numbered, never named.
+
+    ``images`` is uint8 and may be memory-mapped or live on a GPU: nobody copies more of it than one client needs.
+    """
+
+    images: Tensor  # uint8 [N, 3, H, W]
+    offsets: Tensor  # int64 [I + 1], on the CPU
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[1] != 3:
+            raise ValueError(f"images must be uint8 [N, 3, H, W], not {self.images.dtype} {list(self.images.shape)}")
+        ends_agree = self.offsets[0] == 0 and self.offsets[-1] == len(self.images)
+        if not ends_agree or bool((self.offsets.diff() < 0).any()):
+            raise ValueError("offsets must rise from 0 to the number of images")
+
+    def __repr__(self) -> str:
+        return f"FaceSet({len(self)} identities, {len(self.images)} images of {self.size}×{self.size})"
+
+    def __len__(self) -> int:
+        """How many identities."""
+        return len(self.offsets) - 1
+
+    @property
+    def size(self) -> int:
+        """Image height (and width) in pixels."""
+        return int(self.images.shape[-1])
+
+    def counts(self) -> Tensor:
+        """Images of each identity, [I]."""
+        return self.offsets.diff()
+
+    def rows(self, identities: Sequence[int] | Tensor, at_most: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Image rows of these identities, and for each row the position of its identity in the argument.
+
+        ``at_most`` keeps the first so many images of each identity; a tensor [K] says it for each of them in turn.
+        """
+        chosen = torch.as_tensor(identities, dtype=torch.int64)
+        outside = chosen[(chosen < 0) | (chosen >= len(self))]
+        if len(outside):
+            raise IndexError(f"identity {int(outside[0])} is not among the {len(self)} of this set")
+        first = self.offsets[chosen]
+        counts = self.offsets[chosen + 1] - first
+        if at_most is not None:
+            counts = counts.minimum(torch.as_tensor(at_most, dtype=torch.int64))
+        labels = torch.repeat_interleave(counts)
+        within = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels]
+        return first[labels] + within, labels
+
+    def subset(self, identities: Sequence[int]) -> FaceSet:
+        """These identities, numbered anew in the order given: a view where they are neighbours, else a copy."""
+        rows, labels = self.rows(identities)
+        counts = torch.bincount(labels, minlength=len(identities))
+        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+        return FaceSet(self.gather(rows), offsets)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Images of these rows, [n, 3, H, W], where the set lives: a view of the set if the rows are consecutive."""
+        if len(rows) and bool((rows.diff() == 1).all()):
+            return self.images[int(rows[0]) : int(rows[-1]) + 1]
+        return self.images[rows.to(self.images.device)]

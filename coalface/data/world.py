@@ -1,0 +1,113 @@
+"""The faces of one run: public ones for the server, clients with theirs, and test people whom nobody trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from coalface import seeding
+from coalface.data import synthetic
+from coalface.data.faces import read_folder
+from coalface.data.faceset import FaceSet
+from coalface.data.partition import Partition, split
+from coalface.data.population import Population
+
+CONDITIONS = {"easy": synthetic.EASY, "standard": synthetic.STANDARD, "hard": synthetic.HARD}
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which faces, and how identities become public, clients and test."""
+
+    source: str = "synthetic"  # or a folder of photographs with one sub-folder per identity
+    size: int = 64  # pixels
+    difficulty: Literal["easy", "standard", "hard"] = "hard"  # of synthetic faces
+    public: int = 200  # identities that the server pre-trains on; 0 starts from scratch
+    public_images: int = 20  # at most so many of each
+    clients: int = 100
+    identities_each: int = 1
+    images_each: int = 20  # at most so many of each identity
+    unequal: bool = False  # clients hold unequal numbers of images, between 2 and images_each
+    test: int = 100  # identities that nobody trains on
+    test_images: int = 10
+    pairs: int = 6000  # LFW-style test pairs, half of them genuine, in 10 folds
+
+    def __post_init__(self) -> None:
+        if self.size < 16 or self.clients < 1 or self.identities_each < 1 or self.images_each < 2 or self.test < 20:
+            raise ValueError(
+                "size must be at least 16, clients and identities_each at least 1, images_each at least 2, test at "
+                f"least 20, not {self.size}, {self.clients}, {self.identities_each}, {self.images_each}, {self.test}"
+            )
+        if self.pairs < 20 or self.pairs % 20:
+            raise ValueError(f"pairs must be a multiple of 20 (10 folds, half genuine), not {self.pairs}")
+
+
+@dataclass(frozen=True)
+class World:
+    """Three disjoint sets of people over one FaceSet."""
+
+    public: Population | None  # one client, the server itself; None: from scratch
+    clients: Population
+    test: FaceSet
+    partition: Partition
+
+
+def load(data: Data, seed: int, device: torch.device, progress: Callable[[int, int], None] | None = None) -> World:
+    """Draw or read the faces, decode them once, and deal the identities out."""
+    if data.source == "synthetic":
+        needed = data.public + data.clients * data.identities_each + data.test
+        partition = _split(needed, data, seed)
+        faces = synthetic.draw_faceset(
+            0,
+            needed,
+            _images_by_role(partition, data),
+            data.size,
+            seeding.derive(seed, "faces"),
+            CONDITIONS[data.difficulty],
+            str(device),
+            progress,
+        )
+    else:
+        folder = Path(data.source)
+        photos = read_folder(folder, data.size, cache=None, min_images=2, progress=progress)
+        partition = _split(len(photos.faces), data, seed)
+        faces = FaceSet(photos.faces.images.to(device), photos.faces.offsets)
+    clients = partition.population(faces)
+    if clients.images_each is None:
+        clients = Population(faces, partition.clients, (data.images_each,) * data.clients)
+    public = Population(faces, (partition.public,), (data.public_images,)) if partition.public else None
+    return World(public, clients, _at_most(partition.subset(faces, partition.test), data.test_images), partition)
+
+
+def _split(identities: int, data: Data, seed: int) -> Partition:
+    return split(
+        identities,
+        public=data.public,
+        clients=data.clients,
+        identities_each=data.identities_each,
+        test=data.test,
+        seed=seeding.derive(seed, "partition"),
+        images="unequal" if data.unequal else "all",
+        images_min=2,
+        images_max=data.images_each,
+    )
+
+
+def _images_by_role(partition: Partition, data: Data) -> list[int]:
+    """How many photographs to draw of each identity: those that its role will use."""
+    counts = [data.images_each] * (partition.identities or 0)
+    for identity in partition.public:
+        counts[identity] = data.public_images
+    for identity in partition.test:
+        counts[identity] = data.test_images
+    return counts
+
+
+def _at_most(faces: FaceSet, images: int) -> FaceSet:
+    rows, labels = faces.rows(range(len(faces)), images)
+    counts = torch.bincount(labels, minlength=len(faces))
+    return FaceSet(faces.gather(rows), torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]))

@@ -1,0 +1,56 @@
+"""How good a model is on people whom nobody trained on: LFW-style accuracy, and TAR at a fixed FMR over all pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coalface import seeding
+from coalface.data.faceset import FaceSet
+from coalface.metrics.collapse import effective_rank
+from coalface.models.net import Net, Weights
+from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
+
+FMRS = (1e-3, 1e-2)
+
+
+def embed(net: Net, weights: Weights, images: Tensor, batch: int = 256) -> Tensor:
+    """Embeddings [n, d] of uint8 images, by the running statistics, without gradients."""
+    device = next(iter(weights.parameters.values())).device
+    with torch.no_grad():
+        return torch.cat([net(weights, chunk.to(device)) for chunk in images.split(batch)])
+
+
+class Verification:
+    """One test set and its pairs, fixed for the run, for every model that the run compares."""
+
+    def __init__(self, net: Net, test: FaceSet, pairs: int, seed: int) -> None:
+        self._net = net
+        self._images = test.images
+        self._identities = torch.repeat_interleave(torch.arange(len(test)), test.counts())
+        generator = seeding.generator(seed, "pairs")
+        self._pairs, self._same, self._folds = synthetic_pairs(self._identities, pairs, 10, generator)
+
+    def scores(self, models: Iterable[Weights]) -> dict[str, float]:
+        """The curve's numbers, quick to make: the mean over the models."""
+        rows = [self._quick(weights) for weights in models]
+        return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+
+    def report(self, weights: Weights) -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
+        """Everything with counts and intervals, and the (impostor, genuine) scores behind it."""
+        embeddings = embed(self._net, weights, self._images).cpu()
+        pairs = all_pairs(embeddings, self._identities, FMRS, keep_scores=True)
+        folds = lfw_folds(pair_scores(embeddings, self._pairs), self._same, self._folds)
+        assert pairs.impostor_scores is not None and pairs.genuine_scores is not None  # keep_scores was asked for
+        metrics = {"accuracy": folds.as_dict(), **pairs.as_dict(), "effective_rank": effective_rank(embeddings)}
+        return metrics, (pairs.impostor_scores, pairs.genuine_scores)
+
+    def _quick(self, weights: Weights) -> dict[str, float]:
+        embeddings = embed(self._net, weights, self._images)
+        pairs = all_pairs(embeddings, self._identities.to(embeddings.device), FMRS, replicates=0)
+        folds = lfw_folds(pair_scores(embeddings, self._pairs), self._same, self._folds)
+        tars = {f"tar@{point.target_fmr:g}": point.tar for point in pairs.at_fmr}
+        return {"accuracy": folds.accuracy, **tars, "effective_rank": effective_rank(embeddings)}

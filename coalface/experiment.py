@@ -1,0 +1,231 @@
+"""A whole run: pre-train on public faces, federate, train centrally for comparison, evaluate, write it down.
+
+Pre-training and central training are federations too, of one client: the same round, checkpoints and resume.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coalface import provenance, seeding, tree, wire
+from coalface.algorithms.centralised import Centralised
+from coalface.config import Central, Run, method_name, to_json
+from coalface.data import world
+from coalface.data.population import Population
+from coalface.engines.engine import Engine
+from coalface.engines.faults import Faulty
+from coalface.engines.sequential import Sequential
+from coalface.evaluation import Verification
+from coalface.federation import Federation, Rounds
+from coalface.local import Training
+from coalface.method import Method
+from coalface.models.checkpoints import load_weights, save_weights
+from coalface.models.net import Net, Weights
+from coalface.report.page import PageContent, write_page
+from coalface.report.progress import Progress
+from coalface.store import Stage, write_atomically
+
+PERSONAL_MODELS = 8  # of a method that ends with a model per client, so many are evaluated
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished stage."""
+
+    server: Any
+    stage: Stage
+    models: list[Weights]  # the global one, or a sample of the clients' own
+
+
+class Experiment:
+    """One run in one folder. Calling ``execute`` again after a crash goes on where it stopped."""
+
+    def __init__(self, run: Run, out: Path, device: torch.device, progress: Progress, command: str) -> None:
+        self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
+        self.net = Net(run.model, embedding=run.embedding, size=run.data.size)
+        with progress.stage("faces", total=1) as stage:
+            self.world = world.load(run.data, run.seed, device)
+            stage.advance(1)
+        self.verification = Verification(self.net, self.world.test, run.data.pairs, run.seed)
+
+    def execute(self) -> dict[str, Any]:
+        """The result, as written to result.json; the page stands beside it."""
+        run = self.run
+        write_atomically(self.out / "config.json", _json(to_json(run)))
+        self.world.partition.write_manifest(self.out / "partition.json")
+        start = self.start()
+        federated = self.stage(
+            "federating", self.out, run.method, self.world.clients, start, run.rounds, run.training, faulty=True
+        )
+        central = self.centrally("central", self.out / "central", run.central, self.world.clients, start)
+        save_weights(self.out / "start.safetensors", start)
+        save_weights(self.out / "model.safetensors", federated.models[0])
+        return self.write_result({"start": [start], "method": federated.models, "central": central.models}, federated)
+
+    def start(self) -> Weights:
+        """The weights that the server sends out first: loaded, pre-trained on public faces, or fresh."""
+        if self.run.weights:
+            return load_weights(Path(self.run.weights), self.net).map(lambda leaf: leaf.to(self.device))
+        fresh = self.net.fresh(seeding.derive(self.run.seed, "weights")).map(lambda leaf: leaf.to(self.device))
+        if self.world.public is None or not self.run.pretrain.rounds:
+            return fresh
+        folder = self.out / "pretrain"
+        return self.centrally("pre-training", folder, self.run.pretrain, self.world.public, fresh).models[0]
+
+    def centrally(self, title: str, folder: Path, plan: Central, population: Population, start: Weights) -> Outcome:
+        """Train on pooled faces."""
+        normalisation = "average" if start.statistics else "frozen"
+        method = Centralised(scale=plan.scale, margin=plan.margin, normalisation=normalisation)  # type: ignore[arg-type]
+        rules = Rounds(rounds=plan.rounds, evaluate_every=self.run.rounds.evaluate_every and 1)
+        return self.stage(title, folder, method, population, start, rules, plan.training)
+
+    def stage(
+        self,
+        title: str,
+        folder: Path,
+        method: Method,
+        population: Population,
+        start: Weights,
+        rules: Rounds,
+        training: Training,
+        faulty: bool = False,
+    ) -> Outcome:
+        """One federation, from its last checkpoint if it has one."""
+        population = method.clients(population)
+        stage = Stage(folder, method.types.server, method.types.private, self.run.sha256(), self.device)
+        engine: Engine = Sequential(population, stage.private)
+        if faulty and self.run.faults.any():
+            engine = Faulty(engine, self.run.faults)
+        federation = Federation(
+            method,
+            self.net,
+            len(population),
+            engine,
+            rules,
+            training,
+            self.run.seed,
+            stage,
+            evaluate=lambda server: self.verification.scores(self.models(method, server, stage)),
+        )
+        resumed = stage.resume()
+        if resumed is None:
+            done, server = 0, method.begin(self.net, start, population, seeding.generator(self.run.seed, "begin"))
+        else:
+            done, server = resumed
+        with self.progress.stage(title, total=rules.rounds) as bar:
+            bar.advance(done)
+            for entry, after in federation.run(server, first_round=done + 1):
+                server = after
+                shown = {**entry.losses, **entry.scores}
+                note = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
+                bar.advance(0 if entry.void else 1, note="void round" if entry.void else note)
+        return Outcome(server, stage, self.models(method, server, stage))
+
+    @staticmethod
+    def models(method: Method, server: Any, stage: Stage) -> list[Weights]:
+        """The models to evaluate: one, or a sample of the clients' own, evenly spread over those that trained."""
+        if not method.personal:
+            return [method.embedder(server)]
+        clients = stage.private.clients()
+        chosen = clients[:: max(1, len(clients) // PERSONAL_MODELS)][:PERSONAL_MODELS]
+        return [method.embedder(server, stage.private.load(client, 1 << 62)) for client in chosen]
+
+    def write_result(self, models: dict[str, list[Weights]], federated: Outcome) -> dict[str, Any]:
+        """Evaluate every end, and write result.json and report.html."""
+        run, ledger, rounds = self.run, federated.stage.ledger(), federated.stage.rounds()
+        metrics: dict[str, Any] = {}
+        scores: dict[str, tuple[Tensor, Tensor]] = {}
+        with self.progress.stage("evaluating", total=len(models)) as bar:
+            for name, several in models.items():
+                metrics[name], scores[name] = self.verification.report(several[0])
+                if len(several) > 1:
+                    metrics[name]["mean_over_clients"] = self.verification.scores(several)
+                bar.advance(1)
+        seconds = sum(row["seconds"] for row in rounds)
+        images = sum(row["images"] for row in ledger)
+        result = {
+            "title": f"{method_name(run.method)} on {run.data.source} faces",
+            "method": method_name(run.method),
+            "model": run.model,
+            "command": self.command,
+            "seed": run.seed,
+            "rounds": run.rounds.rounds,
+            "clients": len(run.method.clients(self.world.clients)),
+            "cohort": run.rounds.cohort or run.data.clients,
+            "metrics": metrics,
+            "gain_recovered": gain_recovered(metrics),
+            "disclosure": disclosure(run.method),
+            "bytes": _traffic(ledger),
+            "seconds": {"federated": seconds},
+            "images_per_second": images / seconds if seconds else None,
+            "engine": "sequential",
+            "config_sha256": run.sha256(),
+            "partition_sha256": self.world.partition.manifest()["sha256"],
+            "checkpoint_sha256": tree.sha256(federated.server),
+            "private_sha256": federated.stage.private.sha256(),
+            **provenance.describe(self.device),
+        }
+        write_atomically(self.out / "result.json", _json(result))
+        named = {self.label(name): pair for name, pair in scores.items()}
+        write_page(self.out / "report.html", PageContent(result, rounds, ledger, named, self.sample_faces()))
+        return result
+
+    def label(self, name: str) -> str:
+        """What a curve is called: the method by its own name."""
+        return method_name(self.run.method) if name == "method" else name
+
+    def sample_faces(self) -> Tensor | None:
+        """Synthetic people only: real faces never enter a report."""
+        if self.run.data.source != "synthetic":
+            return None
+        each = int(min(6, self.world.test.counts().min()))
+        rows, _ = self.world.test.rows(range(6), each)
+        return self.world.test.gather(rows).reshape(6, each, 3, self.run.data.size, self.run.data.size).cpu()
+
+
+def gain_recovered(metrics: dict[str, Any]) -> dict[str, float | None]:
+    """(method − start) / (central − start) for each headline number; None where central training gains nothing."""
+    ends = {name: _headline(m) for name, m in metrics.items()}
+    shares: dict[str, float | None] = {}
+    for score, start in ends["start"].items():
+        room = ends["central"][score] - start
+        shares[score] = (ends["method"][score] - start) / room if room > 0 else None
+    return shares
+
+
+def disclosure(method: Method) -> dict[str, list[dict[str, str]]]:
+    """What leaves a client (each round, and once before the first), and what it is sent."""
+    once = wire.disclosure(method.types.collected) if method.types.collected else ()
+    return {
+        "up": [_disclosed(row) for row in wire.disclosure(method.types.upload)],
+        "once": [_disclosed(row) for row in once],
+        "down": wire.described(method.types.broadcast),
+    }
+
+
+def _disclosed(row: wire.Disclosure) -> dict[str, str]:
+    return {"field": row.field, "seen": row.seen.value, "what": row.what, "type": row.type}
+
+
+def _headline(metrics: dict[str, Any]) -> dict[str, float]:
+    if "mean_over_clients" in metrics:
+        means = metrics["mean_over_clients"]
+        return {name: means[name] for name in means if name == "accuracy" or name.startswith("tar@")}
+    tars = {f"tar@{point['target_fmr']:g}": point["tar"] for point in metrics["at_fmr"]}
+    return {"accuracy": metrics["accuracy"]["accuracy"], **tars}
+
+
+def _traffic(ledger: list[dict[str, Any]]) -> dict[str, float]:
+    up, down = sum(row["bytes_up"] for row in ledger), sum(row["bytes_down"] for row in ledger)
+    calls = max(1, len(ledger))
+    return {"up": up, "down": down, "up_per_client": up / calls, "down_per_client": down / calls}
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()

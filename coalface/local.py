@@ -1,0 +1,166 @@
+"""Local training, written once, over a pure objective; and one client's part of a round, the same in every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from coalface import seeding, tree, wire
+from coalface.data.population import ClientFaces
+
+if TYPE_CHECKING:
+    from coalface.method import Method
+    from coalface.models.net import Net
+
+Losses = dict[str, Tensor]  # "loss" is what is minimised; the other parts are logged
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images of one step, with the client's own labels."""
+
+    images: Tensor  # uint8 [b, 3, H, W]
+    labels: Tensor  # int64 [b]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a client trains in one round."""
+
+    rate: float = 0.05  # learning rate in the first round
+    rate_drops: tuple[tuple[int, float], ...] = ()  # (round, factor): from that round on, times that factor
+    epochs: int = 1  # passes over the images of a round
+    batch: int = 0  # images per step; 0 takes all of a round's images in one step
+    images_per_round: int = 0  # a random draw of so many of the client's images each round; 0 takes all
+    optimiser: Literal["sgd", "adam"] = "sgd"  # made anew each round, as all the releases do
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    flip: bool = True  # mirror each image with probability one half
+
+    def __post_init__(self) -> None:
+        if not self.rate > 0:
+            raise ValueError(f"rate must be above 0, not {self.rate}")
+        if self.epochs < 1 or self.batch < 0 or self.images_per_round < 0:
+            raise ValueError(
+                "epochs must be at least 1, batch and images_per_round at least 0, not "
+                f"{self.epochs}, {self.batch} and {self.images_per_round}"
+            )
+        if self.optimiser not in ("sgd", "adam"):
+            raise ValueError(f"optimiser must be sgd or adam, not {self.optimiser!r}")
+
+    def rate_at(self, round_: int) -> float:
+        """The learning rate of a round."""
+        rate = self.rate
+        for first, factor in self.rate_drops:
+            rate *= factor if round_ >= first else 1.0
+        return rate
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of local training, and what the ledger may know of it."""
+
+    state: Any
+    images: int  # images processed, epochs counted
+    steps: int
+    losses: dict[str, float]  # mean of each part over the steps
+
+
+def train(
+    objective: Callable[[Any, Batch], Losses],
+    state: Any,
+    faces: ClientFaces,
+    training: Training,
+    round_: int,
+    generator: torch.Generator,
+) -> Trained:
+    """Minimise an objective over a tree of tensors, starting from ``state``, which is left as it was."""
+    flat = {name: leaf.detach().clone() for name, leaf in tree.leaves(state).items()}
+    learnt = [leaf.requires_grad_() for name, leaf in flat.items() if not _is_statistic(name)]
+    current = tree.rebuild(type(state), flat)
+    optimiser = _optimiser(learnt, training, training.rate_at(round_))
+    totals: Losses = {}
+    images = steps = 0
+    for batch in batches(faces, training, generator):
+        losses = objective(current, batch)
+        gradients = torch.autograd.grad(losses["loss"], learnt, allow_unused=True)
+        for leaf, gradient in zip(learnt, gradients, strict=True):
+            leaf.grad = gradient
+        optimiser.step()
+        for part, value in losses.items():
+            totals[part] = totals.get(part, torch.zeros_like(value)) + value.detach()
+        images, steps = images + len(batch.labels), steps + 1
+    means = {part: float(total) / steps for part, total in totals.items()}
+    return Trained(tree.transform(lambda leaf: leaf.detach(), current), images, steps, means)
+
+
+def batches(faces: ClientFaces, training: Training, generator: torch.Generator) -> Iterator[Batch]:
+    """The batches of one client's round. Which images, in which order, mirrored or not: all from the generator."""
+    rows = torch.randperm(len(faces), generator=generator)
+    if training.images_per_round:
+        rows = rows[: training.images_per_round]
+    size = training.batch or max(1, len(rows))
+    for epoch in range(training.epochs):
+        if epoch:
+            rows = rows[torch.randperm(len(rows), generator=generator)]
+        for chosen in rows.split(size):
+            mirror = torch.rand(len(chosen), generator=generator) < 0.5
+            on_device = chosen.to(faces.labels.device)
+            images = faces.images[on_device]
+            if training.flip:
+                images = torch.where(mirror.to(images.device)[:, None, None, None], images.flip(-1), images)
+            yield Batch(images, faces.labels[on_device])
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """One client's part of a round: what leaves, what stays, and what the ledger may know."""
+
+    upload: wire.Upload
+    private: wire.Private | None
+    images: int
+    losses: dict[str, float]
+
+
+def client_round(
+    method: Method,
+    net: Net,
+    broadcast: wire.Broadcast,
+    private: wire.Private | None,
+    faces: ClientFaces,
+    training: Training,
+    round_: int,
+    seed: int,
+    client: int,
+) -> ClientResult:
+    """What a client does in a round, in simulation and on a real machine alike."""
+    local = method.start(net, broadcast, private, faces, seeding.generator(seed, "start", client))
+    trained = train(
+        lambda state, batch: method.objective(net, state, local.fixed, batch),
+        local.trained,
+        faces,
+        training,
+        round_,
+        seeding.generator(seed, "batches", round_, client),
+    )
+    return ClientResult(
+        upload=method.upload(broadcast, trained.state, faces),
+        private=method.keep(trained.state),
+        images=trained.images,
+        losses=trained.losses,
+    )
+
+
+def _optimiser(learnt: list[Tensor], training: Training, rate: float) -> torch.optim.Optimizer:
+    if training.optimiser == "adam":
+        return torch.optim.Adam(learnt, lr=rate, weight_decay=training.weight_decay)
+    return torch.optim.SGD(learnt, lr=rate, momentum=training.momentum, weight_decay=training.weight_decay)
+
+
+def _is_statistic(name: str) -> bool:
+    """Normalisation statistics are moved by the forward pass, never by the optimiser."""
+    return "statistics" in name.split("/")

@@ -1,0 +1,72 @@
+"""The shape of a method. Each file in ``algorithms/`` holds frozen dataclasses like this: settings are its fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+
+from coalface import wire
+from coalface.data.population import ClientFaces, Population
+from coalface.local import Batch, Losses
+from coalface.models.net import Net, Weights
+from coalface.received import Received
+
+
+@dataclass(frozen=True)
+class Local:
+    """What a client holds before its first step: the tensors that training moves, and those that it only reads."""
+
+    trained: Any
+    fixed: Any = None
+
+
+@dataclass(frozen=True)
+class Types:
+    """The dataclasses of a method: what is held, and what travels."""
+
+    server: type
+    broadcast: type[wire.Broadcast]
+    upload: type[wire.Upload]
+    private: type[wire.Private] | None = None  # what a client keeps between its rounds
+    collected: type[wire.Upload] | None = None  # what leaves once, before the first round
+
+
+class Method(Protocol):
+    """In the order in which a round calls them. Types differ by method; contract tests check what mypy cannot."""
+
+    types: ClassVar[Types]
+    personal: ClassVar[bool] = False  # evaluated by each client's own model
+
+    def clients(self, population: Population) -> Population:
+        """Who takes part: everyone, or, in central training, everyone's faces in one pair of hands."""
+        return population
+
+    def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Any:
+        """The server's state before the first round."""
+
+    def broadcast(self, server: Any, client: int) -> Any:
+        """What the server sends to one client."""
+
+    def expected(self, broadcast: Any) -> Any:
+        """An upload of the right shapes: the server holds every real one against it."""
+
+    def start(self, net: Net, broadcast: Any, private: Any, faces: ClientFaces, generator: torch.Generator) -> Local:
+        """What a client holds before its first step. ``generator`` is the client's own, the same every round."""
+
+    def objective(self, net: Net, trained: Any, fixed: Any, batch: Batch) -> Losses:
+        """Pure: the loss and its named parts."""
+
+    def upload(self, broadcast: Any, trained: Any, faces: ClientFaces) -> Any:
+        """What leaves."""
+
+    def keep(self, trained: Any) -> Any:
+        """What stays, for this client's next round."""
+        return None
+
+    def server_round(self, server: Any, received: Received) -> Any:
+        """What the server does with the sums, and with what was revealed."""
+
+    def embedder(self, server: Any, private: Any = None) -> Weights:
+        """The model that evaluation and export use: the global one, or this client's own."""

@@ -1,0 +1,1 @@
+"""Pure functions of scores and features: error rates, intervals, collapse monitors."""

@@ -1,0 +1,53 @@
+"""The networks. Each is a function that returns a module; its name in the table is the function's name.
+
+A network takes float images [n, 3, height, width], roughly in [-1, 1], and returns raw embeddings [n, embedding]:
+whoever compares them normalises them. Training and evaluation go through `net.Net`, which keeps no weights.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from coalface.models.feduv_cnn import feduv_cnn
+from coalface.models.iresnet import iresnet18, iresnet50
+from coalface.models.mobilefacenet import mobilefacenet
+from coalface.models.resnet import resnet18
+from coalface.models.sphere import sphere20, sphere64
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "feduv_cnn": feduv_cnn,
+    "sphere20": sphere20,
+    "sphere64": sphere64,
+    "mobilefacenet": mobilefacenet,
+    "iresnet18": iresnet18,
+    "iresnet50": iresnet50,
+    "resnet18": resnet18,
+}
+
+
+def complete_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a model, the defaults included; ValueError for a model or a setting that does not exist."""
+    if name not in MODELS:
+        raise ValueError(f"there is no model {name!r}; the models are {', '.join(MODELS)}")
+    known = {key: parameter.default for key, parameter in inspect.signature(MODELS[name]).parameters.items()}
+    unknown = sorted(settings.keys() - known.keys())
+    if unknown:
+        raise ValueError(f"{name} has no setting {', '.join(unknown)}; its settings are {', '.join(known)}")
+    return {**known, **settings}
+
+
+def build(name: str, **settings: Any) -> nn.Module:
+    """A network with fresh weights, drawn from torch's default generator (`Net.fresh` takes a seed instead)."""
+    settings = complete_settings(name, settings)
+    module = MODELS[name](**settings)
+    for layer in module.modules():
+        if isinstance(layer, _BatchNorm):
+            # Batch norm's count of batches matters only to a momentum of None, which nobody uses here. Without it,
+            # everything a network holds is floating point and can be averaged.
+            layer.register_buffer("num_batches_tracked", None)
+    return module

@@ -1,0 +1,119 @@
+"""A network as a pure function of its weights: the only way in which the rest of the project uses one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.utils import _pytree
+
+from coalface.models import build, complete_settings
+from coalface.models.size import height_width
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Everything floating that a network holds. A pytree, so `torch.func.vmap(net)` takes stacked ones."""
+
+    parameters: dict[str, Tensor]  # what is trained
+    statistics: dict[str, Tensor]  # running means and variances of batch norm; empty for a network without it
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Weights:
+        """The same weights, each tensor changed: `weights.map(lambda t: t.to(device))`, `weights.map(torch.clone)`."""
+        return Weights(
+            {name: change(tensor) for name, tensor in self.parameters.items()},
+            {name: change(tensor) for name, tensor in self.statistics.items()},
+        )
+
+
+_pytree.register_pytree_node(
+    Weights,
+    lambda weights: ([weights.parameters, weights.statistics], None),
+    lambda children, _: Weights(*children),
+)
+
+
+class Net:
+    """A network without its weights.
+
+    `net(weights, images)` is [n, embedding], raw. A net holds shapes only, so it is cheap to make and to send; but it
+    lends its layers to one call at a time, so threads need one each.
+    """
+
+    name: str
+    settings: dict[str, Any]  # all of them, the defaults included
+    embedding: int
+    size: tuple[int, int] | None  # (height, width) of the images; None: any
+    shapes: Weights  # tensors on the meta device: names, shapes and dtypes without content
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        self.name = name
+        self.settings = complete_settings(name, settings)
+        self.embedding = self.settings["outputs" if "outputs" in self.settings else "embedding"]
+        self.size = height_width(self.settings["size"]) if "size" in self.settings else None
+        # One module per mode, never switched, so that a training call cannot leave a trace in an evaluation.
+        with torch.device("meta"):
+            self._by_running_statistics = build(name, **self.settings).eval()
+            self._by_batch_statistics = build(name, **self.settings).train()
+        self.shapes = _weights_of(self._by_running_statistics)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"
+
+    def fresh(self, seed: int) -> Weights:
+        """Initial weights on the CPU, a function of the seed alone; no global random state changes."""
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.default_generator.manual_seed(seed)  # the CPU's alone: torch.manual_seed would reseed the GPUs too
+            return _weights_of(build(self.name, **self.settings))
+
+    def module(self, weights: Weights) -> torch.nn.Module:
+        """An ordinary module in evaluation mode that holds these very tensors: for export."""
+        self._check_names(weights)
+        with torch.device("meta"):
+            module = build(self.name, **self.settings).eval()
+        # Not strict, because torch itself adds the counters that `build` took away; the names were checked above.
+        module.load_state_dict({**weights.parameters, **weights.statistics}, strict=False, assign=True)
+        return module
+
+    def __call__(self, weights: Weights, images: Tensor, *, batch_statistics: bool = False) -> Tensor:
+        """Embeddings [n, embedding] of images [n, 3, height, width]: uint8, or float and already scaled.
+
+        Batch norm uses the running statistics. With `batch_statistics` it uses those of the batch instead, and moves
+        the tensors of `weights.statistics` towards them IN PLACE; a batch of one image is then refused.
+        """
+        self._check_names(weights)
+        if self.size is not None and tuple(images.shape[-2:]) != self.size:
+            raise ValueError(f"images are {tuple(images.shape)}, but {self} takes height and width {self.size}")
+        if batch_statistics and weights.statistics and images.shape[0] < 2:
+            raise ValueError(
+                f"{self.name} cannot take batch statistics from {images.shape[0]} image(s): "
+                "give two or more, or use the running statistics (batch_statistics=False)"
+            )
+        module = self._by_batch_statistics if batch_statistics else self._by_running_statistics
+        if images.dtype == torch.uint8:
+            images = scaled(images, next(iter(weights.parameters.values())).dtype)
+        tensors = (weights.parameters, weights.statistics)
+        embeddings: Tensor = functional_call(module, tensors, (images,), tie_weights=False)
+        return embeddings
+
+    def _check_names(self, weights: Weights) -> None:
+        # A tensor left out would silently be taken from the empty module, and fail far from here.
+        odd = (weights.parameters.keys() ^ self.shapes.parameters.keys()) | (
+            weights.statistics.keys() ^ self.shapes.statistics.keys()
+        )
+        if odd:
+            first = ", ".join(sorted(odd)[:5])
+            raise ValueError(f"these are not the weights of {self}: {len(odd)} names differ, among them {first}")
+
+
+def scaled(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """uint8 pixels as numbers in [-1, 1): (x − 127.5) / 128, the scale of the published face networks."""
+    return (images.to(dtype) - 127.5) / 128
+
+
+def _weights_of(module: torch.nn.Module) -> Weights:
+    return Weights({name: tensor.detach() for name, tensor in module.named_parameters()}, dict(module.named_buffers()))

@@ -1,0 +1,58 @@
+"""ResNet-18, the network of FedPAD and of the other presentation-attack baselines.
+
+He et al. 2016. The names of the weights are those of the public torchvision checkpoints.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def conv(channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    layer = nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2, bias=False)
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return layer
+
+
+class Block(nn.Module):
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = conv(channels_in, channels_out, 3, stride)
+        self.bn1 = nn.BatchNorm2d(channels_out)
+        self.conv2 = conv(channels_out, channels_out, 3)
+        self.bn2 = nn.BatchNorm2d(channels_out)
+        self.downsample: nn.Module = nn.Identity()
+        if stride != 1 or channels_in != channels_out:
+            self.downsample = nn.Sequential(conv(channels_in, channels_out, 1, stride), nn.BatchNorm2d(channels_out))
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        change = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x_NCHW)))))
+        return F.relu(self.downsample(x_NCHW) + change)
+
+
+def stage(channels_in: int, channels_out: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(Block(channels_in, channels_out, stride), Block(channels_out, channels_out, 1))
+
+
+class ResNet18(nn.Module):
+    def __init__(self, outputs: int, channels: int) -> None:
+        super().__init__()
+        self.conv1 = conv(channels, 64, 7, stride=2)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.layer1 = stage(64, 64, 1)
+        self.layer2 = stage(64, 128, 2)
+        self.layer3 = stage(128, 256, 2)
+        self.layer4 = stage(256, 512, 2)
+        self.fc = nn.Linear(512, outputs)
+
+    def forward(self, images_NCHW: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(images_NCHW))), 3, stride=2, padding=1)
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        out: Tensor = self.fc(x.mean(dim=(2, 3)))
+        return out
+
+
+def resnet18(outputs: int = 512, channels: int = 3) -> ResNet18:
+    """Any image size (the last map is averaged); `outputs` is 1 for an attack detector's logit, 1000 for ImageNet."""
+    return ResNet18(outputs, channels)

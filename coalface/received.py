@@ -1,0 +1,75 @@
+"""What the server holds of a cohort's uploads: weighted sums, and what was revealed. Nothing else survives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from coalface import tree, wire
+
+
+class Received:
+    """A streaming sum of uploads: memory for one model, whatever the size of the cohort.
+
+    Sums are kept in float64, so that the order of clients and the weights do not show in float32 results,
+    and one client alone gives back exactly what it sent.
+    """
+
+    def __init__(self, upload: type[wire.Upload]) -> None:
+        self._upload = upload
+        self._seen = {row.field: row.seen for row in wire.disclosure(upload)}
+        self._sums: dict[str, Any] = {}
+        self._dtypes: dict[str, Any] = {}  # of each leaf, as an empty tensor of that dtype
+        self._revealed: dict[str, dict[int, Any]] = {field: {} for field in self._fields(wire.Seen.REVEALED)}
+        self._counts = dict.fromkeys(self._fields(wire.Seen.COUNT), 0)
+        self._weight = 0.0
+        self.clients: list[int] = []
+
+    def add(self, client: int, upload: wire.Upload) -> None:
+        """Count one checked upload in; only its revealed fields and counts are remembered as this client's."""
+        weight = float(getattr(upload, self._upload.weight)) if self._upload.weight else 1.0
+        for field, seen in self._seen.items():
+            value = getattr(upload, field)
+            if seen is wire.Seen.SUMMED:
+                self._add_to_sum(field, value, weight)
+            elif seen is wire.Seen.REVEALED:
+                self._revealed[field][client] = value
+            else:
+                self._counts[field] += int(value)
+        self._weight += weight
+        self.clients.append(client)
+
+    def mean(self, field: str) -> Any:
+        """The weighted mean of a summed field over the cohort, in the dtype in which it travelled."""
+        self._must_be(field, wire.Seen.SUMMED, "only the sum over the cohort of a summed field exists")
+        if not self._weight:
+            raise ValueError("no upload counted: there is no mean of nothing")
+        return tree.transform(
+            lambda total, dtype: (total / self._weight).to(dtype.dtype), self._sums[field], self._dtypes[field]
+        )
+
+    def revealed(self, field: str) -> dict[int, Any]:
+        """Each client's own value of a revealed field."""
+        self._must_be(field, wire.Seen.REVEALED, "the server does not see one client's value of it")
+        return self._revealed[field]
+
+    def count(self, field: str) -> int:
+        """The total of a count over the cohort."""
+        self._must_be(field, wire.Seen.COUNT, "it has no total")
+        return self._counts[field]
+
+    def _add_to_sum(self, field: str, value: Any, weight: float) -> None:
+        if field not in self._sums:
+            self._sums[field] = tree.transform(lambda leaf: torch.zeros_like(leaf, dtype=torch.float64), value)
+            self._dtypes[field] = tree.transform(lambda leaf: torch.empty(0, dtype=leaf.dtype), value)
+        tree.transform(lambda total, leaf: total.add_(leaf.detach(), alpha=weight), self._sums[field], value)
+
+    def _fields(self, seen: wire.Seen) -> list[str]:
+        return [field for field, who in self._seen.items() if who is seen]
+
+    def _must_be(self, field: str, seen: wire.Seen, otherwise: str) -> None:
+        if field not in self._seen:
+            raise KeyError(f"{self._upload.__qualname__} has no field {field!r}")
+        if self._seen[field] is not seen:
+            raise PermissionError(f"{field} is {self._seen[field].value}: {otherwise}")

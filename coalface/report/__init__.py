@@ -1,0 +1,1 @@
+"""What a run came to: tables, figures, one page, and live progress."""

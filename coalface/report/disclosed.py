@@ -1,0 +1,133 @@
+"""Sections of the page about what it cost: what left the clients, traffic, outcomes, and how to run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from coalface.report import reading, tables
+from coalface.report.markup import note, section, table
+from coalface.report.reading import Row
+from coalface.report.words import count_text, finite, seconds_text
+
+SHOWN_OUTCOMES = 15
+STAGES = {"pretrain": "pre-training", "federated": "federated rounds", "central": "central training"}
+# Shown in sections of their own; any other plain value of result.json is a line in "Run it again".
+ELSEWHERE = {"title", "command", "metrics", "gain_recovered", "bytes", "seconds", "versions", "disclosure"}
+NAMES = {
+    "checkpoint_sha256": "checkpoint SHA-256",
+    "private_sha256": "clients' private state SHA-256",
+    "partition_sha256": "partition SHA-256",
+    "images_per_second": "images per second",
+    "cohort": "clients in a round",
+    "clients": "clients registered",
+}
+CODE = {"commit", "checkpoint_sha256", "private_sha256", "partition_sha256"}
+
+
+def disclosure(result: Row) -> str:
+    """Field by field: what leaves a client and who sees it, then what every client is sent."""
+    given: Mapping[str, Sequence[Row]] = result.get("disclosure") or {}
+    leaving = [(row, when) for part, when in (("once", "once"), ("up", "each round")) for row in given.get(part) or ()]
+    if not leaving and not given.get("down"):
+        return ""
+    revealed = [str(row["field"]) for row, _ in leaving if row.get("seen") == "REVEALED"]
+    if revealed:
+        fields = "is one field" if len(revealed) == 1 else f"are {len(revealed)} fields"
+        verdict = f"There {fields} that the server sees for each client: {', '.join(revealed)}."
+    else:
+        verdict = "Nothing is revealed client by client, except counts: tensors reach the server only as a sum."
+    words = f'<p class="verdict{" alarm" if revealed else ""}">{escape(verdict)}</p>'
+    up = _fields([_leaving(row, when) for row, when in leaving], ["field", "who sees it", "what it is", "when"])
+    down = _fields(
+        [
+            "".join(["<tr>", _field(row), f"<td>{escape(str(row.get('what') or ''))}</td></tr>"])
+            for row in given.get("down") or ()
+        ],
+        ["field", "what it is"],
+    )
+    body = f"{words}<h3>Leaves a client</h3>{up}"
+    body += f"<h3>Is broadcast to clients</h3>{down}" if given.get("down") else ""
+    return section("What leaves a client", body + note("Images never leave a client."))
+
+
+def traffic(result: Row, rounds: Sequence[Row], ledger: Sequence[Row]) -> str:
+    """Bytes, and what became of every upload and every round."""
+    parts = []
+    if result.get("bytes"):
+        parts.append(table(["bytes", "per client per round", "in all"], tables.traffic_rows(result), style="numbers"))
+    found = reading.outcomes(rounds, ledger)
+    if found:
+        total = sum(count for _, count, _ in found)
+        rows = [
+            [outcome, count_text(count), f"{100 * count / total:.1f} %", remark]
+            for outcome, count, remark in found[:SHOWN_OUTCOMES]
+        ]
+        if rest := found[SHOWN_OUTCOMES:]:
+            others = sum(count for _, count, _ in rest)
+            rows.append([f"{len(rest)} further reasons", count_text(others), f"{100 * others / total:.1f} %", ""])
+        parts.append("<h3>Uploads</h3>" + table(["outcome", "uploads", "share", ""], rows))
+    if rounds:
+        parts.append(note(_rounds_in_words(rounds)))
+    return section("Traffic and outcomes", "".join(parts)) if parts else ""
+
+
+def run_again(result: Row) -> str:
+    """The command, and everything that the numbers depend on."""
+    command = f"<pre>{escape(str(result['command']))}</pre>" if result.get("command") else ""
+    facts = []
+    for key, value in result.items():
+        text = _plain(key, value)
+        if key not in ELSEWHERE and text:
+            shown = f"<code>{escape(text)}</code>" if key in CODE else escape(text)
+            facts.append((NAMES.get(key, key.replace("_", " ")), shown))
+    seconds: Mapping[str, Any] = result.get("seconds") or {}
+    times = [f"{STAGES.get(stage, stage)} {seconds_text(s)}" for stage, s in seconds.items() if finite(s) is not None]
+    versions = [f"{name} {version}" for name, version in (result.get("versions") or {}).items()]
+    facts += [(name, escape(", ".join(items))) for name, items in (("time", times), ("versions", versions)) if items]
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{shown}</td></tr>" for name, shown in facts)
+    body = f'{command}<div class="wide"><table class="facts"><tbody>{rows}</tbody></table></div>'
+    return section("Run it again", body) if command or facts else ""
+
+
+def _leaving(row: Row, when: str) -> str:
+    seen = str(row.get("seen") or "")
+    style = ' class="revealed"' if seen == "REVEALED" else ""
+    who = f'<span class="badge">{escape(seen)}</span><small>{escape(tables.SEEN.get(seen, ""))}</small>'
+    what = escape(str(row.get("what") or ""))
+    return f"<tr{style}>{_field(row)}<td>{who}</td><td>{what}</td><td>{when}</td></tr>"
+
+
+def _field(row: Row) -> str:
+    return f"<th><code>{escape(str(row['field']))}</code><small>{escape(str(row.get('type') or ''))}</small></th>"
+
+
+def _fields(rows: Sequence[str], header: Sequence[str]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in header)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _rounds_in_words(rounds: Sequence[Row]) -> str:
+    void = len(reading.void_rounds(rounds))
+    good = [row for row in rounds if not row.get("void")]
+    times = [s for row in rounds if (s := finite(row.get("seconds"))) is not None]
+    mean = f", {seconds_text(sum(times) / len(times))} each on average" if times else ""
+    voids = f"; {void} void, repeated with another cohort" if void else "; none was void"
+    return f"{len(good):,} rounds counted{voids}{mean}."
+
+
+def _plain(key: str, value: Any) -> str:
+    """A value of result.json as text; nothing for an empty one, and for what is no plain value."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(filter(None, (_plain(key, item) for item in value)))
+    number = finite(value)
+    if number is None:
+        return ""
+    return (
+        str(value) if key == "seed" else f"{number:,.0f}" if number == int(number) or number >= 100 else f"{number:g}"
+    )

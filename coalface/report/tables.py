@@ -1,0 +1,146 @@
+"""Tables for a terminal and for Markdown: with rich where it is installed, aligned text otherwise."""
+
+# ruff: noqa: PLC0415  (rich is optional, so it is imported where it is used)
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coalface.report import reading
+from coalface.report.reading import MODELS, Rate, Row
+from coalface.report.words import DASH, bytes_text, interval_text, rate_text, share_text
+
+Cells = list[list[str]]
+
+SEEN = {
+    "summed": "the server sees the sum over the cohort only",
+    "REVEALED": "the server sees each client's own value",
+    "count": "the server sees each client's own number",
+}
+
+
+def summary_header(result: Row) -> list[str]:
+    """Column names of `summary_table`."""
+    return ["", "start", str(result.get("method", "method")), "central", "gain recovered", "pairs"]
+
+
+def summary_table(result: Row) -> Cells:
+    """A row per measure: start, method and central with intervals, gain recovered, and the pairs that carry them."""
+    by_model = reading.all_rates(result)
+    rows = []
+    for key in reading.measures(result):
+        found = [by_model[model].get(key) for model in MODELS]
+        known = [rate for rate in found if rate is not None]
+        arrow = " ↓" if known[0].lower_is_better else ""
+        doubt = "" if all(rate.reliable for rate in known) else " (unreliable)"
+        gained = share_text(reading.gain(result, key))
+        rows.append([known[0].name + arrow + doubt, *map(rate_cell, found), gained, known[0].pairs])
+    return rows
+
+
+def rate_cell(rate: Rate | None) -> str:
+    """0.6312 [0.6107, 0.6514], or ± where only a spread over folds is known."""
+    if rate is None:
+        return DASH
+    return f"{rate_text(rate.value)} {beside(rate)}".rstrip()
+
+
+def beside(rate: Rate) -> str:
+    """What stands beside a rate: its interval, or else its spread."""
+    if rate.low is not None and rate.high is not None:
+        return interval_text(rate.low, rate.high)
+    return "" if rate.spread is None else f"± {rate_text(rate.spread)}"
+
+
+def traffic_rows(result: Row) -> Cells:
+    """Bytes up and down: per client per round, and in all."""
+    traffic = result.get("bytes") or {}
+    return [
+        [name, bytes_text(traffic.get(f"{way}_per_client")), bytes_text(traffic.get(way))]
+        for way, name in (("up", "from clients to server"), ("down", "from server to clients"))
+    ]
+
+
+def disclosure_table(disclosure: Mapping[str, Sequence[Row]]) -> Cells:
+    """When, field, who sees it, what it is, type; what leaves a client first, then what is broadcast to it."""
+    rows = []
+    for part, when in (("once", "once, up"), ("up", "each round, up"), ("down", "each round, down")):
+        for entry in disclosure.get(part) or ():
+            seen = str(entry.get("seen") or "")
+            who = "every client of the cohort" if part == "down" else f"{seen}: {SEEN.get(seen, 'the server')}"
+            rows.append([when, *(str(cell) for cell in (entry["field"], who, entry.get("what"), entry.get("type")))])
+    return rows
+
+
+DISCLOSURE_HEADER = ["when", "field", "who sees it", "what it is", "type"]
+
+
+def markdown_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
+    """Rows as Markdown, columns aligned for readers of the source too."""
+    cells = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in (header, *rows)]
+    widths = _widths(cells, least=3)
+    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in cells]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def print_table(result: Row, console: Any = None) -> None:
+    """The closing table: the headline in words, the three models, the traffic. ``console`` is a rich Console or None."""
+    title = str(result.get("title") or result.get("method") or "result")
+    _print(title, summary_header(result), summary_table(result), console)
+    _print("", ["traffic", "per client per round", "in all"], traffic_rows(result), console)
+    _say(" ".join(part for part in (reading.headline(result), reading.caution(result)) if part), console)
+
+
+def print_disclosure(disclosure: Mapping[str, Sequence[Row]], console: Any = None) -> None:
+    """What leaves a client, and what it is sent."""
+    _print("what travels", DISCLOSURE_HEADER, disclosure_table(disclosure), console)
+
+
+def _print(title: str, header: Sequence[str], rows: Cells, console: Any) -> None:
+    console = _console(console)
+    if console is None:
+        print("\n".join(([title] if title else []) + [*plain_lines([list(header), *rows]), ""]))
+        return
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    # Text objects, not strings: a method's name in [brackets] is a name, not markup.
+    table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
+    for name in header:
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        revealed = any(cell.startswith("REVEALED") for cell in row)
+        table.add_row(*(Text(cell) for cell in row), style="bold red" if revealed else None)
+    console.print(table)
+
+
+def _say(text: str, console: Any) -> None:
+    console = _console(console)
+    if console is None:
+        print(text)
+    else:
+        console.print(text, markup=False, highlight=False)
+
+
+def plain_lines(cells: Cells) -> list[str]:
+    """Rows as aligned text under a ruled header."""
+    widths = _widths(cells)
+    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
+
+
+def _widths(cells: Sequence[Sequence[str]], least: int = 0) -> list[int]:
+    return [max(least, *(len(cell) for cell in column)) for column in zip(*cells, strict=True)]
+
+
+def _console(console: Any) -> Any:
+    if console is not None:
+        return console
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    return Console()

@@ -1,0 +1,209 @@
+"""A stage of a run on disk: ledgers, atomic checkpoints, and the way back after a crash.
+
+    STAGE/ledger.jsonl              a row per client per round
+    STAGE/rounds.jsonl              a row per round
+    STAGE/checkpoints/000012/       server.safetensors, manifest.json (checksum, lengths of the ledgers)
+    STAGE/private/                  the simulated clients' own state, apart from the server's (private_store.py)
+
+A checkpoint is written aside, flushed to the disk and renamed: it is there whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from coalface import tree, wire
+from coalface.federation import ClientRecord, RoundRecord
+from coalface.private_store import PrivateStore
+
+KEPT_CHECKPOINTS = 2  # the newest, and the one to fall back on
+
+
+class StoreError(RuntimeError):
+    """A run directory that cannot be written or read; the text says what to do."""
+
+
+class Stage:
+    """One federation on disk; implements ``federation.Recorder``."""
+
+    def __init__(
+        self, folder: Path, server: type, private: type[wire.Private] | None, config: str, device: torch.device
+    ) -> None:
+        """``config`` is a hash of everything that decides the outcome; a checkpoint of another one is refused."""
+        self.folder = folder
+        self._server = server
+        self._config = config
+        self._device = device
+        with explained(folder):
+            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        self.private = PrivateStore(folder / "private", private, device)
+        self._ledgers = {name: folder / name for name in ("ledger.jsonl", "rounds.jsonl")}
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def keep_private(self, client: int, round_: int, private: wire.Private) -> None:
+        """Part of ``federation.Recorder``."""
+        with explained(self.folder):
+            self.private.keep(client, round_, private)
+
+    def record(self, entry: RoundRecord, rows: list[ClientRecord]) -> None:
+        """Append to the ledgers, and settle or forget what clients kept in this round."""
+        with explained(self.folder):
+            _append(self._ledgers["ledger.jsonl"], [dataclasses.asdict(row) for row in rows])
+            _append(self._ledgers["rounds.jsonl"], [dataclasses.asdict(entry)])
+            if entry.void:
+                self.private.forget_round(entry.round)
+
+    def checkpoint(self, round_: int, server: Any) -> None:
+        """Everything needed to go on after this round, durably, before anything older is removed."""
+        final = self.folder / "checkpoints" / f"{round_:06d}"
+        aside = final.with_name(f"aside-{round_:06d}")
+        with explained(self.folder):
+            self.private.flush()
+            data = safetensors.torch.save({k: v.detach().cpu().contiguous() for k, v in tree.leaves(server).items()})
+            manifest = {
+                "round": round_,
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "config": self._config,
+                "ledgers": {name: _flushed_length(path) for name, path in self._ledgers.items()},
+            }
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir()
+            write_durably(aside / "server.safetensors", data)
+            write_durably(aside / "manifest.json", json.dumps(manifest, indent=1).encode())
+            _flush_folder(aside)
+            if final.exists():  # an abandoned later attempt that resume stepped back over
+                shutil.rmtree(final)
+            aside.rename(final)
+            _flush_folder(final.parent)
+            kept = self._checkpoints()
+            for old in kept[:-KEPT_CHECKPOINTS]:
+                shutil.rmtree(old)
+            self.private.prune(oldest=int(kept[-KEPT_CHECKPOINTS:][0].name))
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def resume(self) -> tuple[int, Any] | None:
+        """The last good round and the server's state after it; later traces are removed. None: nothing yet."""
+        for folder in reversed(self._checkpoints()):
+            try:
+                manifest, server = self._read(folder)
+            except (OSError, ValueError, KeyError) as damage:
+                warnings.warn(f"checkpoint {folder.name} is damaged ({damage}); using the one before it", stacklevel=2)
+                continue
+            self._rewind(int(manifest["round"]), manifest["ledgers"])
+            return int(manifest["round"]), server
+        if self._checkpoints():
+            raise StoreError(f"every checkpoint in {self.folder} is damaged; start again in an empty folder")
+        self._rewind(0, dict.fromkeys(self._ledgers, 0))
+        return None
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """All rows of rounds.jsonl."""
+        return read_lines(self._ledgers["rounds.jsonl"])
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """All rows of ledger.jsonl."""
+        return read_lines(self._ledgers["ledger.jsonl"])
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(path for path in (self.folder / "checkpoints").iterdir() if path.name.isdigit())
+
+    def _read(self, folder: Path) -> tuple[dict[str, Any], Any]:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        data = (folder / "server.safetensors").read_bytes()
+        if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
+            raise ValueError("its checksum does not match")
+        if manifest["config"] != self._config:
+            raise StoreError(
+                f"{folder} belongs to a run with other settings; resume with the settings in its config.json, "
+                "or start the changed run in an empty folder"
+            )
+        flat = {name: leaf.to(self._device) for name, leaf in safetensors.torch.load(data).items()}
+        return manifest, tree.rebuild(self._server, flat)
+
+    def _rewind(self, round_: int, lengths: dict[str, int]) -> None:
+        with explained(self.folder):
+            for name, length in lengths.items():
+                path = self._ledgers[name]
+                if path.exists():
+                    os.truncate(path, length)
+            for path in (self.folder / "checkpoints").iterdir():
+                if path.name.startswith("aside-") or int(path.name) > round_:
+                    shutil.rmtree(path)
+            self.private.rewind(round_)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file by another in one step; readers see the old one or the new one."""
+    aside = path.with_name(f".{path.name}.aside")
+    with explained(path.parent):
+        write_durably(aside, data)
+        aside.replace(path)
+        _flush_folder(path.parent)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file and wait until the disk has it."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON-lines file; none if there is no such file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn a full or unwritable disk into one line that names the remedy; the last checkpoint stays intact."""
+    try:
+        yield
+    except OSError as error:
+        remedies = {
+            errno.ENOSPC: "the disk is full: free some space",
+            errno.EDQUOT: "the disk quota is used up: free some space",
+            errno.EACCES: "it is not writable: give write permission or choose another --out",
+            errno.EROFS: "it is on a read-only disk: choose another --out",
+            errno.ENOTDIR: "it is not a folder: choose another --out",
+        }
+        remedy = remedies.get(error.errno or 0, str(error))
+        raise StoreError(
+            f"cannot write to {folder}: {remedy}. The last checkpoint is intact; continue with `coalface resume`"
+        ) from error
+
+
+def _append(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def _flushed_length(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return os.fstat(file.fileno()).st_size
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

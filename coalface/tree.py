@@ -1,0 +1,96 @@
+"""Dataclasses of tensors, seen as flat named tensors, and back.
+
+A tree is a tensor, an int or float, a ``dict[str, tree]``, or a dataclass of trees. Paths are joined with "/":
+``backbone/parameters/conv1.weight``. Types rebuild a tree from its leaves, so no file needs to say what it holds,
+and nothing that a peer or a file says decides which class is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor
+
+Tree = Any  # a recursive type that mypy cannot express for dataclasses
+
+
+def leaves(tree: Tree, prefix: str = "") -> dict[str, Tensor]:
+    """Flat names and tensors, in declaration order; numbers become 0-d tensors, None fields are absent."""
+    if tree is None:
+        return {}
+    if isinstance(tree, Tensor):
+        return {prefix: tree}
+    if isinstance(tree, int | float):
+        return {prefix: torch.tensor(tree, dtype=torch.int64 if isinstance(tree, int) else torch.float64)}
+    flat: dict[str, Tensor] = {}
+    for name, child in _children(tree).items():
+        if "/" in name:
+            raise ValueError(f"'/' separates levels and cannot be part of the name {name!r}")
+        flat.update(leaves(child, f"{prefix}/{name}" if prefix else name))
+    return flat
+
+
+def rebuild(kind: Any, flat: Mapping[str, Tensor], prefix: str = "") -> Tree:
+    """The tree of type ``kind`` that has these leaves; KeyError names the first one that is missing."""
+    kind, optional = _strip(kind)
+    below = f"{prefix}/" if prefix else ""
+    if optional and not any(name == prefix or name.startswith(below) for name in flat):
+        return None
+    if kind is Tensor:
+        return flat[prefix]
+    if kind in (int, float):
+        return kind(flat[prefix].item())
+    if get_origin(kind) is dict:
+        names = [name[len(below) :].split("/")[0] for name in flat if name.startswith(below)]
+        return {name: rebuild(get_args(kind)[1], flat, below + name) for name in dict.fromkeys(names)}
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        fields = {f.name: rebuild(hints[f.name], flat, below + f.name) for f in dataclasses.fields(kind)}
+        return kind(**fields)  # type: ignore[operator]  # is_dataclass also admits instances
+    raise TypeError(f"{prefix or 'the root'}: {kind!r} is neither tensor, number, dict nor dataclass")
+
+
+def transform(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree:
+    """Apply a function to every tensor of a tree (and to the tensors at the same places of the other trees)."""
+    if isinstance(tree, Tensor):
+        return function(tree, *others)
+    if tree is None or isinstance(tree, int | float):
+        return tree
+    at = {
+        name: transform(function, child, *(_children(other)[name] for other in others))
+        for name, child in _children(tree).items()
+    }
+    return at if isinstance(tree, dict) else dataclasses.replace(tree, **at)
+
+
+def sha256(tree: Tree) -> str:
+    """A hash of every leaf's name, dtype, shape and bytes."""
+    digest = hashlib.sha256()
+    for name, leaf in sorted(leaves(tree).items()):
+        digest.update(f"{name} {leaf.dtype} {list(leaf.shape)}\n".encode())
+        digest.update(leaf.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _children(tree: Tree) -> dict[str, Tree]:
+    if isinstance(tree, dict):
+        return tree
+    if dataclasses.is_dataclass(tree):
+        return {f.name: getattr(tree, f.name) for f in dataclasses.fields(tree)}
+    raise TypeError(f"{type(tree).__name__} is neither tensor, number, dict nor dataclass")
+
+
+def _strip(kind: Any) -> tuple[Any, bool]:
+    """A type without its Annotated wrapper, and whether None is allowed."""
+    if hasattr(kind, "__metadata__"):
+        return _strip(kind.__origin__)
+    arguments = get_args(kind)
+    if get_origin(kind) in (types.UnionType,) and type(None) in arguments:
+        (inner,) = (argument for argument in arguments if argument is not type(None))
+        return _strip(inner)[0], True
+    return kind, False

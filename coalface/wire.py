@@ -1,0 +1,209 @@
+"""What travels, as types.
+
+A method declares an ``Upload``. Every field of it says who can see it:
+
+    Summed[...]     the server only ever sees the sum over the cohort
+    Revealed[...]   the server sees each client's own value, and every report says so
+    Count           a plain number, seen per client
+
+``Broadcast`` travels to clients. ``Private`` stays on its client, and has no encoding at all.
+
+Bytes are safetensors: no pickle, no class names, no open dictionary. Whatever arrives is checked against the shapes
+that the receiver itself expects, before anything is done with it; a wrong message raises ``Refused`` with its reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, NoReturn, TypeVar, get_type_hints
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from coalface import tree
+
+T = TypeVar("T")
+
+
+class Seen(Enum):
+    """Who sees a field of an upload."""
+
+    SUMMED = "summed"
+    REVEALED = "REVEALED"
+    COUNT = "count"
+
+
+Summed = Annotated[T, Seen.SUMMED]
+Revealed = Annotated[T, Seen.REVEALED]
+Count = Annotated[int, Seen.COUNT]
+
+
+class Message:
+    """Something that may travel. Subclasses are frozen dataclasses of tensors, dicts of tensors and counts."""
+
+
+class Broadcast(Message):
+    """What the server sends to a client at the start of a round."""
+
+
+class Upload(Message):
+    """What leaves a client. ``weight`` names the count that weighs its summed fields, or None for equal weights."""
+
+    weight: ClassVar[str | None] = "images"
+
+
+class Private:
+    """What stays on a client. It can be stored there, and nowhere else: encoding and pickling are type errors."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"{type(self).__qualname__} is Private: it never leaves its client")
+
+
+class Refused(ValueError):
+    """A message that is not what it must be; the text is the reason, fit for the ledger."""
+
+
+def sends(what: str) -> Any:
+    """A field of a message, with the words that the disclosure table shows for it."""
+    return dataclasses.field(metadata={"what": what})
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """One line of the disclosure table."""
+
+    field: str
+    seen: Seen
+    what: str
+    type: str
+
+
+def disclosure(upload: type[Upload]) -> tuple[Disclosure, ...]:
+    """What leaves a client under this upload type, field by field; a TypeError if the type does not say who sees it."""
+    kind: Any = upload  # mypy takes the hash of an instance for that of the class
+    return _disclosure(kind)
+
+
+@lru_cache(maxsize=256)
+def _disclosure(upload: Any) -> tuple[Disclosure, ...]:
+    hints = get_type_hints(upload, include_extras=True)
+    rows = []
+    for field in dataclasses.fields(upload):
+        hint = hints[field.name]
+        seen = next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Seen)), None)
+        if seen is None:
+            raise TypeError(f"{upload.__qualname__}.{field.name} must be Summed, Revealed or Count, not {hint!r}")
+        inner = hint.__origin__
+        if isinstance(inner, type) and issubclass(inner, Private):
+            raise TypeError(f"{upload.__qualname__}.{field.name} is Private: it never leaves its client")
+        rows.append(
+            Disclosure(field.name, seen, field.metadata.get("what", ""), getattr(inner, "__name__", str(inner)))
+        )
+    return tuple(rows)
+
+
+def described(message: type[Message]) -> list[dict[str, str]]:
+    """The fields of a message with their words and types."""
+    hints = get_type_hints(message)
+    return [
+        {
+            "field": f.name,
+            "what": f.metadata.get("what", ""),
+            "type": getattr(hints[f.name], "__name__", str(hints[f.name])),
+        }
+        for f in dataclasses.fields(message)  # type: ignore[arg-type]  # subclasses are dataclasses
+    ]
+
+
+def encode(message: Message) -> bytes:
+    """A message as bytes. Anything that is not a Message, Private above all, is a TypeError."""
+    return safetensors.torch.save({name: leaf.detach().contiguous() for name, leaf in _leaves(message).items()})
+
+
+def encoded_size(message: Message) -> int:
+    """``len(encode(message))`` without encoding: it depends on names, shapes and dtypes only."""
+    return _size(tuple((name, tuple(leaf.shape), leaf.dtype) for name, leaf in _leaves(message).items()))
+
+
+def decode(data: bytes, expected: Message, *, max_norm: float | None = None) -> Any:
+    """The message of ``expected``'s type and shapes in these bytes, or Refused with the reason."""
+    size = encoded_size(expected)
+    if len(data) != size:
+        raise Refused(f"{len(data)} bytes, expected {size}")
+    try:
+        flat = safetensors.torch.load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
+        raise Refused(f"not a readable message ({type(error).__name__})") from error
+    _check_leaves(flat, tree.leaves(expected))
+    message = tree.rebuild(type(expected), flat)
+    check(message, expected, max_norm=max_norm)
+    return message
+
+
+def check(message: Message, expected: Message, *, max_norm: float | None = None) -> None:
+    """Refuse a message whose fields, shapes, dtypes, values, counts or norm are not as expected."""
+    if type(message) is not type(expected):
+        raise Refused(f"a {type(message).__qualname__}, expected a {type(expected).__qualname__}")
+    flat = _leaves(message)
+    _check_leaves(flat, tree.leaves(expected))
+    for name, count in _counts(message):
+        if count < 0:
+            raise Refused(f"{name} is {count}, and a count cannot be negative")
+    norms = [leaf.detach().to(torch.float64).square().sum() for leaf in flat.values() if leaf.is_floating_point()]
+    norm = float(torch.stack(norms).sum().sqrt()) if norms else 0.0  # one look at the device for all fields
+    if not norm < float("inf"):
+        bad = [name for name, leaf in flat.items() if leaf.is_floating_point() and not leaf.isfinite().all()]
+        raise Refused(f"{bad[0] if bad else 'the upload'} is not finite")
+    if max_norm is not None and norm > max_norm:
+        raise Refused(f"norm {norm:.3g} is over the bound {max_norm:.3g}")
+
+
+def _leaves(message: Message) -> dict[str, Tensor]:
+    if not isinstance(message, Message):
+        raise TypeError(f"{type(message).__qualname__} is no message: only a Broadcast or an Upload can be encoded")
+    _forbid_private(message)
+    return tree.leaves(message)
+
+
+def _forbid_private(node: object) -> None:
+    if isinstance(node, Private):
+        raise TypeError(f"{type(node).__qualname__} is Private: it never leaves its client")
+    if isinstance(node, dict):
+        children = list(node.values())
+    elif dataclasses.is_dataclass(node):
+        children = [getattr(node, field.name) for field in dataclasses.fields(node)]
+    else:
+        return
+    for child in children:
+        _forbid_private(child)
+
+
+def _check_leaves(flat: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    missing, extra = expected.keys() - flat.keys(), flat.keys() - expected.keys()
+    if missing:
+        raise Refused(f"field {min(missing)} is missing")
+    if extra:
+        raise Refused("an extra field")  # its name is the sender's text, and stays out of our ledger
+    for name, leaf in flat.items():
+        if leaf.dtype != expected[name].dtype:
+            raise Refused(f"{name} is {leaf.dtype}, expected {expected[name].dtype}")
+        if leaf.shape != expected[name].shape:
+            raise Refused(f"{name} has shape {list(leaf.shape)}, expected {list(expected[name].shape)}")
+
+
+def _counts(message: Message) -> Iterator[tuple[str, int]]:
+    if isinstance(message, Upload):
+        for row in disclosure(type(message)):
+            if row.seen is Seen.COUNT:
+                yield row.field, int(getattr(message, row.field))
+
+
+@lru_cache(maxsize=64)
+def _size(signature: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]) -> int:
+    return len(safetensors.torch.save({name: torch.zeros(shape, dtype=dtype) for name, shape, dtype in signature}))

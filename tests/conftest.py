@@ -1,0 +1,104 @@
+"""A small world that every test can afford: a tiny network and a few grey noises that pass for faces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from coalface import models, seeding
+from coalface.config import method_named
+from coalface.data.faceset import FaceSet
+from coalface.data.population import Population
+from coalface.engines.sequential import Sequential
+from coalface.federation import Federation, Rounds
+from coalface.local import Training
+from coalface.method import Method
+from coalface.models.net import Net
+from coalface.store import Stage
+
+
+def tiny(embedding: int = 8, size: int = 16) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, stride=4, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * (size // 4) ** 2, embedding)
+    )
+
+
+def tiny_bn(embedding: int = 8, size: int = 16) -> nn.Module:
+    norm = nn.BatchNorm2d(4)
+    norm.register_buffer("num_batches_tracked", None)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, stride=4, padding=1), norm, nn.ReLU(), nn.Flatten(), nn.Linear(4 * (size // 4) ** 2, embedding)
+    )
+
+
+@pytest.fixture(autouse=True)
+def small_and_steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The tiny networks are in the table, and every test computes on one thread, so that bits repeat."""
+    monkeypatch.setitem(models.MODELS, "tiny", tiny)
+    monkeypatch.setitem(models.MODELS, "tiny_bn", tiny_bn)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def net() -> Net:
+    return Net("tiny", embedding=8, size=16)
+
+
+def noise_population(clients: int = 6, identities_each: int = 1, images: int = 4) -> Population:
+    """Each identity is a random pattern, each image that pattern with noise on it."""
+    generator = torch.Generator().manual_seed(7)
+    count = clients * identities_each
+    patterns = torch.randint(0, 200, (count, 1, 3, 16, 16), generator=generator)
+    pixels = patterns + torch.randint(0, 55, (count, images, 3, 16, 16), generator=generator)
+    faces = FaceSet(pixels.reshape(-1, 3, 16, 16).to(torch.uint8), torch.arange(0, count * images + 1, images))
+    held = torch.arange(count).reshape(clients, identities_each).tolist()
+    return Population(faces, tuple(tuple(identities) for identities in held))
+
+
+@pytest.fixture
+def population() -> Population:
+    return noise_population()
+
+
+class SmallRun:
+    """A federation of the small world in a folder; ``run`` goes on from whatever the folder holds."""
+
+    def __init__(self, method: Method, net: Net, population: Population, folder: Path, training: Training) -> None:
+        self.method, self.net, self.training = method, net, training
+        self.population = method.clients(population)
+        self.stage = Stage(folder, method.types.server, method.types.private, "small", torch.device("cpu"))
+        self.engine = Sequential(self.population, self.stage.private)
+
+    def run(self, rules: Rounds, stop_after: int | None = None) -> object:
+        federation = Federation(
+            self.method,
+            self.net,
+            len(self.population),
+            self.engine,
+            rules,
+            self.training,
+            0,
+            self.stage,
+            lambda server: {},
+        )
+        done, server = self.stage.resume() or (0, self.begin())
+        for entry, after in federation.run(server, done + 1):
+            server = after
+            if stop_after == entry.round and not entry.void:
+                break
+        return server
+
+    def begin(self) -> object:
+        return self.method.begin(self.net, self.net.fresh(0), self.population, seeding.generator(0, "begin"))
+
+
+def small_run(name: str, net: Net, population: Population, folder: Path, **training: object) -> SmallRun:
+    chosen = Training(**{"rate": 0.05, "batch": 2, "momentum": 0.9, **training})  # type: ignore[arg-type]
+    return SmallRun(method_named(name)(), net, population, folder, chosen)

@@ -1,0 +1,46 @@
+"""Losses of a small fixed run of every method, as plain text: a change that should not alter results must not alter these.
+
+After a change that should: ``python -m tests.contract.test_goldens`` writes them anew; the diff is part of the review.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from coalface import models
+from coalface.algorithms import METHODS
+from coalface.federation import Rounds
+from coalface.models.net import Net
+from tests import conftest
+
+FOLDER = Path(__file__).parents[1] / "goldens"
+
+
+def losses(name: str, folder: Path) -> list[float]:
+    net = Net("tiny", embedding=8, size=16)
+    run = conftest.small_run(name, net, conftest.noise_population(clients=6, identities_each=1), folder)
+    run.run(Rounds(rounds=4, cohort=4))
+    return [row["losses"]["loss"] for row in run.stage.rounds()]
+
+
+def golden(name: str) -> Path:
+    return FOLDER / f"{name.replace('/', '.')}.txt"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_losses_are_as_they_were(name: str, tmp_path: Path) -> None:
+    expected = [float(line.split()[1]) for line in golden(name).read_text().splitlines()]
+    assert losses(name, tmp_path) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    models.MODELS["tiny"] = conftest.tiny
+    for method in METHODS:
+        with tempfile.TemporaryDirectory() as scratch:
+            lines = [f"{round_} {loss:.8f}" for round_, loss in enumerate(losses(method, Path(scratch)), start=1)]
+        golden(method).write_text("\n".join(lines) + "\n")

@@ -1,0 +1,107 @@
+"""What clients keep: versions by round, memory bounded, apart from the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from coalface import wire
+from coalface.private_store import PrivateStore
+
+
+@dataclass(frozen=True)
+class Kept(wire.Private):
+    value: Tensor
+
+
+def kept(value: float) -> Kept:
+    return Kept(torch.full((256,), value))  # 1 KiB
+
+
+def make(folder: Path, memory: int = 1 << 30) -> PrivateStore:
+    return PrivateStore(folder, Kept, torch.device("cpu"), memory)
+
+
+def value(store: PrivateStore, client: int, round_: int) -> float | None:
+    state = store.load(client, round_)
+    assert state is None or isinstance(state, Kept)
+    return None if state is None else float(state.value[0])
+
+
+def test_a_round_sees_what_was_kept_before_it(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    store.keep(5, 2, kept(2.0))
+    store.keep(5, 4, kept(4.0))
+    assert [value(store, 5, r) for r in (2, 3, 4, 5)] == [None, 2.0, 2.0, 4.0]
+    assert value(store, 6, 5) is None
+
+
+def test_a_void_round_is_forgotten(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    store.keep(5, 2, kept(2.0))
+    store.keep(5, 3, kept(3.0))
+    store.keep(6, 3, kept(3.0))
+    store.forget_round(3)
+    assert value(store, 5, 9) == 2.0 and value(store, 6, 9) is None
+    assert store.clients() == [5]
+
+
+@pytest.mark.parametrize("memory", [0, 2048, 1 << 30])
+def test_any_memory_gives_the_same_answers(tmp_path: Path, memory: int) -> None:
+    store = make(tmp_path, memory)
+    for round_ in (1, 2, 3):
+        for client in range(10):
+            store.keep(client, round_, kept(10.0 * round_ + client))
+    assert [value(store, client, 3) for client in range(10)] == [20.0 + client for client in range(10)]
+    assert store._size <= max(memory, 1024)  # one state is always held
+
+
+def test_what_was_flushed_survives_the_process(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    store.keep(1, 1, kept(1.0))
+    store.flush()
+    store.keep(1, 2, kept(2.0))  # never flushed: lost with the process
+    again = make(tmp_path)
+    assert value(again, 1, 9) == 1.0
+
+
+def test_rewinding_forgets_later_rounds_on_disk_too(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    store.keep(1, 1, kept(1.0))
+    store.keep(1, 3, kept(3.0))
+    store.flush()
+    again = make(tmp_path)
+    again.rewind(2)
+    assert value(again, 1, 9) == 1.0
+    assert value(make(tmp_path), 1, 9) == 1.0
+
+
+def test_pruning_keeps_what_a_resumed_run_may_read(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    for round_ in (1, 2, 5, 6):
+        store.keep(1, round_, kept(float(round_)))
+    store.flush()
+    store.prune(oldest=5)  # a run resumed at 5 goes on with round 6, which reads the version of round 5
+    assert sorted(p.stem for p in (tmp_path / "1").iterdir()) == ["5", "6"]
+    store.prune(oldest=4)
+    assert value(store, 1, 6) == 5.0
+
+
+def test_a_client_who_sat_out_keeps_its_only_version(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    store.keep(1, 1, kept(1.0))
+    store.flush()
+    store.prune(oldest=100)
+    assert value(store, 1, 101) == 1.0
+
+
+def test_the_hash_sees_every_client(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    store.keep(1, 1, kept(1.0))
+    first = store.sha256()
+    store.keep(2, 1, kept(1.0))
+    assert store.sha256() != first

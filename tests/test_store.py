@@ -1,0 +1,125 @@
+"""Checkpoints: whole or not at all, damage noticed, the last good round intact."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from coalface import store, tree
+from coalface.data.population import Population
+from coalface.federation import RoundRecord, Rounds
+from coalface.models.net import Net
+from coalface.store import Stage, StoreError
+from tests.conftest import SmallRun, small_run
+
+
+@pytest.fixture
+def finished(net: Net, population: Population, tmp_path: Path) -> SmallRun:
+    run = small_run("fedavg/private-head", net, population, tmp_path)
+    run.run(Rounds(rounds=3))
+    return run
+
+
+def newest(run: SmallRun) -> Path:
+    return run.stage.folder / "checkpoints" / "000003"
+
+
+def test_the_newest_checkpoint_comes_back(finished: SmallRun) -> None:
+    resumed = finished.stage.resume()
+    assert resumed is not None and resumed[0] == 3
+
+
+def test_two_checkpoints_are_kept(finished: SmallRun) -> None:
+    assert sorted(p.name for p in newest(finished).parent.iterdir()) == ["000002", "000003"]
+
+
+def damage(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("hurt", ["flip", "truncate", "delete", "manifest"])
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(finished: SmallRun, hurt: str) -> None:
+    state, manifest = newest(finished) / "server.safetensors", newest(finished) / "manifest.json"
+    if hurt == "flip":
+        damage(state)
+    elif hurt == "truncate":
+        os.truncate(state, 100)
+    elif hurt == "delete":
+        state.unlink()
+    else:
+        manifest.write_text("{")
+    with pytest.warns(UserWarning, match="checkpoint 000003 is damaged .* using the one before it"):
+        resumed = finished.stage.resume()
+    assert resumed is not None and resumed[0] == 2
+    assert {row["round"] for row in finished.stage.ledger()} == {1, 2}  # the ledger steps back with it
+
+
+def test_after_falling_back_the_run_ends_at_the_same_state(finished: SmallRun, net: Net, population: Population) -> None:
+    expected = tree.sha256(finished.stage.resume()[1])  # type: ignore[index]
+    private = finished.stage.private.sha256()
+    damage(newest(finished) / "server.safetensors")
+    again = small_run("fedavg/private-head", net, population, finished.stage.folder)
+    with pytest.warns(UserWarning, match="damaged"):
+        assert tree.sha256(again.run(Rounds(rounds=3))) == expected
+    assert again.stage.private.sha256() == private
+
+
+def test_when_all_are_damaged_it_says_so(finished: SmallRun) -> None:
+    for folder in newest(finished).parent.iterdir():
+        damage(folder / "server.safetensors")
+    with pytest.warns(UserWarning), pytest.raises(StoreError, match="every checkpoint .* is damaged"):
+        finished.stage.resume()
+
+
+def test_other_settings_are_refused(finished: SmallRun) -> None:
+    types = finished.method.types
+    other = Stage(finished.stage.folder, types.server, types.private, "other settings", torch.device("cpu"))
+    with pytest.raises(StoreError, match="other settings"):
+        other.resume()
+
+
+def test_a_crash_while_writing_leaves_the_last_round_intact(
+    finished: SmallRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = tree.sha256(finished.stage.resume()[1])  # type: ignore[index]
+
+    def full_disk(path: Path, data: bytes) -> None:
+        path.write_bytes(data[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store, "write_durably", full_disk)
+    with pytest.raises(StoreError, match="the disk is full: free some space.*last checkpoint is intact"):
+        finished.stage.checkpoint(4, finished.begin())
+    monkeypatch.undo()
+    resumed = finished.stage.resume()
+    assert resumed is not None and resumed[0] == 3 and tree.sha256(resumed[1]) == expected
+
+
+def test_a_really_full_disk(finished: SmallRun) -> None:
+    """The kernel's own word for it: /dev/full takes no byte."""
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    finished.stage._ledgers["rounds.jsonl"].unlink()
+    finished.stage._ledgers["rounds.jsonl"].symlink_to("/dev/full")
+    entry = RoundRecord(4, 0, False, 6, 0.1, {}, {})
+    with pytest.raises(StoreError, match="the disk is full"):
+        finished.stage.record(entry, [])
+
+
+def test_an_output_that_is_a_file_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match="cannot write to .*not a folder: choose another --out"):
+        Stage(tmp_path / "file" / "run", dict, None, "x", torch.device("cpu"))
+
+
+def test_files_are_replaced_in_one_step(tmp_path: Path) -> None:
+    store.write_atomically(tmp_path / "a.json", b"one")
+    store.write_atomically(tmp_path / "a.json", b"two")
+    assert (tmp_path / "a.json").read_bytes() == b"two"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
