@@ -28,7 +28,7 @@ from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, s
 from coalface.report import tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
-from recipes import RECIPES
+from coalface.recipes import RECIPES
 
 EPILOG = """\
 start here
@@ -40,6 +40,9 @@ start here
   coalface resume out/c                         after a crash: the same result as if nothing had happened
   coalface eval out/c --data PHOTOS --pairs pairs.txt
 """
+
+
+WAYS = {"up": "sends", "once": "gives up", "down": "receives"}  # what a client does with a field
 
 
 class Parser(argparse.ArgumentParser):
@@ -121,15 +124,21 @@ def evaluate(options: argparse.Namespace, command: str) -> None:
 
 def list_methods(options: argparse.Namespace, command: str) -> None:
     """The methods, their settings, and what leaves a client."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, kind in METHODS.items():
         settings = {k: v for k, v in config.to_json(kind()).items() if k != "name"}
         summary = (kind.__doc__ or "").splitlines()[0]
         rows.append({"name": name, "what": summary, "settings": settings, "disclosure": disclosure(kind())})
     if options.json:
         print(json.dumps(rows, indent=2))
-    else:
-        tables.print_methods(rows)
+        return
+    for row in rows:
+        print(f"{row['name']}: {row['what']}")
+        print("  settings  " + "  ".join(f"method.{k}={v}" for k, v in row["settings"].items()))
+        for when, fields in row["disclosure"].items():
+            for field in fields:
+                print(f"  {WAYS[when]:<10}{field['field']:<16}{field.get('seen', ''):<10}{field['what']}")
+        print()
 
 
 def pairs(options: argparse.Namespace, command: str) -> None:

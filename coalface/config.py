@@ -56,7 +56,7 @@ class Run:
         return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
 
 
-def method_name(method: Method) -> str:
+def method_name(method: Any) -> str:
     """The method's name in the table."""
     return next(name for name, kind in METHODS.items() if kind is type(method))
 
@@ -72,9 +72,10 @@ def method_named(name: str) -> type[Method]:
 
 def to_json(config: Any) -> Any:
     """Plain JSON values; a method is its settings and its name."""
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+    if dataclasses.is_dataclass(config):
         fields = {f.name: to_json(getattr(config, f.name)) for f in dataclasses.fields(config)}
-        return {"name": method_name(config), **fields} if isinstance(config, tuple(METHODS.values())) else fields
+        kind: Any = type(config)
+        return {"name": method_name(config), **fields} if kind in METHODS.values() else fields
     if isinstance(config, tuple):
         return [to_json(value) for value in config]
     return config

@@ -29,7 +29,7 @@ from coalface.models.checkpoints import load_weights, save_weights
 from coalface.models.net import Net, Weights
 from coalface.report.page import PageContent, write_page
 from coalface.report.progress import Progress
-from coalface.store import Stage, write_atomically
+from coalface.store import Stage, explained, write_atomically
 
 PERSONAL_MODELS = 8  # of a method that ends with a model per client, so many are evaluated
 
@@ -57,6 +57,8 @@ class Experiment:
     def execute(self) -> dict[str, Any]:
         """The result, as written to result.json; the page stands beside it."""
         run = self.run
+        with explained(self.out):
+            self.out.mkdir(parents=True, exist_ok=True)
         write_atomically(self.out / "config.json", _json(to_json(run)))
         self.world.partition.write_manifest(self.out / "partition.json")
         start = self.start()
@@ -184,7 +186,7 @@ class Experiment:
         """Synthetic people only: real faces never enter a report."""
         if self.run.data.source != "synthetic":
             return None
-        each = int(min(6, self.world.test.counts().min()))
+        each = min(6, int(self.world.test.counts().min()))
         rows, _ = self.world.test.rows(range(6), each)
         return self.world.test.gather(rows).reshape(6, each, 3, self.run.data.size, self.run.data.size).cpu()
 

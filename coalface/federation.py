@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Protocol
 
-import torch
-
 from coalface import seeding, wire
 from coalface.engines.engine import Engine, Reply, Task
 from coalface.local import Training
@@ -125,7 +123,9 @@ class Federation:
     def round(self, server: Any, round_: int, attempt: int = 0) -> tuple[RoundRecord, Any]:
         """One try at one round. Under quorum it is void: recorded, and the server's state stays as it was."""
         began = time.perf_counter()
-        cohort = choose_cohort(self.clients, self.rules.cohort, self.seed, round_, attempt)
+        luck = seeding.generator(self.seed, "round", round_, attempt)
+        cohort = self.method.cohort(self.clients, self.rules.cohort, luck)
+        opened = self.method.open_round(server, cohort, luck)
         task = Task(
             self.method,
             self.net,
@@ -133,7 +133,7 @@ class Federation:
             self.seed,
             round_,
             attempt,
-            broadcast=lambda client: self.method.broadcast(server, client),
+            broadcast=lambda client: self.method.broadcast(server, opened, client),
         )
         received = Received(self.method.types.upload)
         rows: list[ClientRecord] = []
@@ -155,17 +155,6 @@ class Federation:
         entry = RoundRecord(round_, attempt, void, counted, seconds, means, scores)
         self.recorder.record(entry, rows)
         return entry, after
-
-
-def choose_cohort(clients: int, size: int, seed: int, round_: int, attempt: int) -> list[int]:
-    """Clients of a round, drawn without replacement, in rising order: sums then have one order everywhere."""
-    if not size or size >= clients:
-        return list(range(clients))
-    generator = seeding.generator(seed, "cohort", round_, attempt)
-    chosen: set[int] = set()  # drawing one by one costs the cohort, not the number of registered clients
-    while len(chosen) < size:
-        chosen.add(int(torch.randint(clients, (), generator=generator)))
-    return sorted(chosen)
 
 
 def count_in(reply: Reply, received: Received, expected: wire.Upload, rules: Rounds) -> str:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
-from coalface import wire
+from coalface import cohort, wire
 from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses
 from coalface.models.net import Net, Weights
@@ -46,7 +46,15 @@ class Method(Protocol):
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Any:
         """The server's state before the first round."""
 
-    def broadcast(self, server: Any, client: int) -> Any:
+    def cohort(self, clients: int, size: int, generator: torch.Generator) -> list[int]:
+        """Who is called in a round, in rising order."""
+        return cohort.draw(clients, size, generator)
+
+    def open_round(self, server: Any, called: list[int], generator: torch.Generator) -> Any:
+        """What the server draws or computes once per round, for the whole cohort."""
+        return None
+
+    def broadcast(self, server: Any, opened: Any, client: int) -> Any:
         """What the server sends to one client."""
 
     def expected(self, broadcast: Any) -> Any:

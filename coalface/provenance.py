@@ -29,7 +29,7 @@ def describe(device: torch.device) -> dict[str, Any]:
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,
-            "safetensors": safetensors.__version__,  # type: ignore[attr-defined]  # it is there, untyped
+            "safetensors": safetensors.__version__,
         },
     }
 

@@ -31,7 +31,11 @@ def tiny_bn(embedding: int = 8, size: int = 16) -> nn.Module:
     norm = nn.BatchNorm2d(4)
     norm.register_buffer("num_batches_tracked", None)
     return nn.Sequential(
-        nn.Conv2d(3, 4, 3, stride=4, padding=1), norm, nn.ReLU(), nn.Flatten(), nn.Linear(4 * (size // 4) ** 2, embedding)
+        nn.Conv2d(3, 4, 3, stride=4, padding=1),
+        norm,
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(4 * (size // 4) ** 2, embedding),
     )
 
 

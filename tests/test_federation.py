@@ -13,7 +13,7 @@ from coalface import tree, wire
 from coalface.data.population import Population
 from coalface.engines.engine import Engine, Reply, Task
 from coalface.engines.faults import Faults, Faulty
-from coalface.federation import QuorumError, Rounds, choose_cohort
+from coalface.federation import QuorumError, Rounds
 from coalface.models.net import Net
 from tests.conftest import SmallRun, small_run
 
@@ -40,29 +40,13 @@ def outcomes(run: SmallRun) -> dict[int, str]:
     return {row["client"]: row["outcome"] for row in run.stage.ledger()}
 
 
-def test_cohorts_are_drawn_without_replacement_and_by_seed() -> None:
-    first = choose_cohort(1000, 50, seed=1, round_=1, attempt=0)
-    assert len(set(first)) == 50 and first == sorted(first)
-    assert first == choose_cohort(1000, 50, 1, 1, 0)
-    assert first != choose_cohort(1000, 50, 1, 2, 0)
-    assert first != choose_cohort(1000, 50, 1, 1, 1)
-    assert choose_cohort(5, 0, 1, 1, 0) == choose_cohort(5, 9, 1, 1, 0) == [0, 1, 2, 3, 4]
-
-
-def test_cohorts_are_uniform() -> None:
-    counts = torch.zeros(10)
-    for round_ in range(2000):
-        counts[choose_cohort(10, 3, 0, round_, 0)] += 1
-    assert (counts / 2000 - 0.3).abs().max() < 0.04  # four standard deviations of a share of 0.3
-
-
 def test_the_ledger_has_a_row_per_client_and_round(run: SmallRun) -> None:
     run.run(Rounds(rounds=2, cohort=3))
     rows = run.stage.ledger()
     assert [row["round"] for row in rows] == [1, 1, 1, 2, 2, 2]
     assert {row["outcome"] for row in rows} == {"counted"}
     assert {row["images"] for row in rows} == {4}
-    upload = run.method.expected(run.method.broadcast(run.begin(), 0))
+    upload = run.method.expected(run.method.broadcast(run.begin(), None, 0))
     assert {row["bytes_up"] for row in rows} == {wire.encoded_size(upload)}
 
 
@@ -114,9 +98,7 @@ def test_norm_bound(run: SmallRun) -> None:
     run.engine = Mangled(  # type: ignore[assignment]
         run.engine,
         lambda task, reply: (
-            replace(reply, upload=replace(reply.upload, head=reply.upload.head + 100.0))
-            if reply.client == 2
-            else reply
+            replace(reply, upload=replace(reply.upload, head=reply.upload.head + 100.0)) if reply.client == 2 else reply
         ),
     )
     run.run(Rounds(rounds=1, max_norm=50.0))

@@ -60,7 +60,9 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(finished: Small
     assert {row["round"] for row in finished.stage.ledger()} == {1, 2}  # the ledger steps back with it
 
 
-def test_after_falling_back_the_run_ends_at_the_same_state(finished: SmallRun, net: Net, population: Population) -> None:
+def test_after_falling_back_the_run_ends_at_the_same_state(
+    finished: SmallRun, net: Net, population: Population
+) -> None:
     expected = tree.sha256(finished.stage.resume()[1])  # type: ignore[index]
     private = finished.stage.private.sha256()
     damage(newest(finished) / "server.safetensors")

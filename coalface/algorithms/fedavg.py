@@ -71,7 +71,7 @@ class SharedHead(Method):
         head = F.normalize(torch.randn(population.classes, net.embedding, generator=generator), dim=1)
         return self.Server(weights, head.to(next(iter(weights.parameters.values())).device))
 
-    def broadcast(self, server: Server, client: int) -> Broadcast:
+    def broadcast(self, server: Server, opened: None, client: int) -> Broadcast:
         return self.Broadcast(server.backbone, server.head)
 
     def expected(self, broadcast: Broadcast) -> Upload:

@@ -59,7 +59,7 @@ class LocalOnly(Method):
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
         return Server(weights)
 
-    def broadcast(self, server: Server, client: int) -> Broadcast:
+    def broadcast(self, server: Server, opened: None, client: int) -> Broadcast:
         return Broadcast(server.backbone)
 
     def expected(self, broadcast: Broadcast) -> Upload:

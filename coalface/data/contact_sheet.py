@@ -27,7 +27,7 @@ def contact_sheet(images: Tensor, columns: int, gap: int = 2) -> Tensor:
 def write_png(image: Tensor, path: Path | str) -> Path:
     """A uint8 image [3, H, W] as a PNG file."""
     try:
-        from PIL import Image
+        from PIL import Image  # noqa: PLC0415 (optional)
     except ImportError as error:
         raise ImportError("writing PNG files needs pillow: pip install 'coalface[app]'") from error
     if image.dtype != torch.uint8 or image.ndim != 3 or image.shape[0] != 3:

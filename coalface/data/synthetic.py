@@ -33,14 +33,12 @@ __all__ = [
 ]
 
 EASY = Conditions(pose=0.35, expression=0.5, light=0.3, occlusion=0.25, background=1.0, blur=0.2, noise=0.3, tone=0.4)
-STANDARD = Conditions(
-    pose=0.75, expression=0.9, light=0.7, occlusion=0.7, background=1.0, blur=0.6, noise=0.7, tone=0.9
-)
-HARD = Conditions(pose=1.2, expression=1.3, light=1.2, occlusion=1.4, background=1.0, blur=1.2, noise=1.3, tone=1.5)
+STANDARD = Conditions(pose=0.6, expression=0.8, light=0.6, occlusion=0.6, background=1.0, blur=0.5, noise=0.6, tone=0.7)
+HARD = Conditions(pose=0.9, expression=1.1, light=0.95, occlusion=1.1, background=1.0, blur=0.8, noise=0.9, tone=1.0)
 
 _SITTING, _NOISE = 1_000, 1_001  # streams of the counter, apart from those of the people
 _SITTINGS_AT_ONCE = 4096
-_PIXELS_AT_ONCE = {"cpu": 64 * 64 * 8, "cuda": 64 * 64 * 2048}
+_PIXELS_AT_ONCE = {"cpu": 64 * 64 * 48, "cuda": 64 * 64 * 2048}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from coalface.report.reading import Row
 from coalface.report.words import count_text, finite, seconds_text
 
 SHOWN_OUTCOMES = 15
+SHORT_FACT = 36  # characters; a longer one has a line of its own
+LONG = ' class="long"'
 STAGES = {"pretrain": "pre-training", "federated": "federated rounds", "central": "central training"}
 # Shown in sections of their own; any other plain value of result.json is a line in "Run it again".
 ELSEWHERE = {"title", "command", "metrics", "gain_recovered", "bytes", "seconds", "versions", "disclosure"}
@@ -34,8 +36,7 @@ def disclosure(result: Row) -> str:
         return ""
     revealed = [str(row["field"]) for row, _ in leaving if row.get("seen") == "REVEALED"]
     if revealed:
-        fields = "is one field" if len(revealed) == 1 else f"are {len(revealed)} fields"
-        verdict = f"There {fields} that the server sees for each client: {', '.join(revealed)}."
+        verdict = f"Revealed to the server, client by client: {', '.join(revealed)}."
     else:
         verdict = "Nothing is revealed client by client, except counts: tensors reach the server only as a sum."
     words = f'<p class="verdict{" alarm" if revealed else ""}">{escape(verdict)}</p>'
@@ -49,7 +50,7 @@ def disclosure(result: Row) -> str:
     )
     body = f"{words}<h3>Leaves a client</h3>{up}"
     body += f"<h3>Is broadcast to clients</h3>{down}" if given.get("down") else ""
-    return section("What leaves a client", body + note("Images never leave a client."))
+    return section("What leaves a client", body + note("Whatever is not listed stays on its client."))
 
 
 def traffic(result: Row, rounds: Sequence[Row], ledger: Sequence[Row]) -> str:
@@ -67,7 +68,7 @@ def traffic(result: Row, rounds: Sequence[Row], ledger: Sequence[Row]) -> str:
         if rest := found[SHOWN_OUTCOMES:]:
             others = sum(count for _, count, _ in rest)
             rows.append([f"{len(rest)} further reasons", count_text(others), f"{100 * others / total:.1f} %", ""])
-        parts.append("<h3>Uploads</h3>" + table(["outcome", "uploads", "share", ""], rows))
+        parts.append("<h3>Uploads</h3>" + table(["outcome", "uploads", "share", ""], rows, style="outcomes"))
     if rounds:
         parts.append(note(_rounds_in_words(rounds)))
     return section("Traffic and outcomes", "".join(parts)) if parts else ""
@@ -86,8 +87,11 @@ def run_again(result: Row) -> str:
     times = [f"{STAGES.get(stage, stage)} {seconds_text(s)}" for stage, s in seconds.items() if finite(s) is not None]
     versions = [f"{name} {version}" for name, version in (result.get("versions") or {}).items()]
     facts += [(name, escape(", ".join(items))) for name, items in (("time", times), ("versions", versions)) if items]
-    rows = "".join(f"<tr><th>{escape(name)}</th><td>{shown}</td></tr>" for name, shown in facts)
-    body = f'{command}<div class="wide"><table class="facts"><tbody>{rows}</tbody></table></div>'
+    rows = "".join(
+        f"<div{LONG if len(shown) > SHORT_FACT else ''}><dt>{escape(name)}</dt><dd>{shown}</dd></div>"
+        for name, shown in facts
+    )
+    body = f'{command}<dl class="facts">{rows}</dl>'
     return section("Run it again", body) if command or facts else ""
 
 
@@ -96,7 +100,11 @@ def _leaving(row: Row, when: str) -> str:
     style = ' class="revealed"' if seen == "REVEALED" else ""
     who = f'<span class="badge">{escape(seen)}</span><small>{escape(tables.SEEN.get(seen, ""))}</small>'
     what = escape(str(row.get("what") or ""))
-    return f"<tr{style}>{_field(row)}<td>{who}</td><td>{what}</td><td>{when}</td></tr>"
+    return f'<tr{style}>{_field(row)}<td>{who}</td><td>{what}</td><td class="when">{when}</td></tr>'
+
+
+def _broadcast(row: Row) -> str:
+    return f"<tr>{_field(row)}<td>{escape(str(row.get('what') or ''))}</td></tr>"
 
 
 def _field(row: Row) -> str:
@@ -105,7 +113,7 @@ def _field(row: Row) -> str:
 
 def _fields(rows: Sequence[str], header: Sequence[str]) -> str:
     head = "".join(f"<th>{name}</th>" for name in header)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    return f'<table class="fields"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
 
 
 def _rounds_in_words(rounds: Sequence[Row]) -> str:
@@ -113,7 +121,7 @@ def _rounds_in_words(rounds: Sequence[Row]) -> str:
     good = [row for row in rounds if not row.get("void")]
     times = [s for row in rounds if (s := finite(row.get("seconds"))) is not None]
     mean = f", {seconds_text(sum(times) / len(times))} each on average" if times else ""
-    voids = f"; {void} void, repeated with another cohort" if void else "; none was void"
+    voids = f"; {void} void, and repeated" if void else "; none was void"
     return f"{len(good):,} rounds counted{voids}{mean}."
 
 

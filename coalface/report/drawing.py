@@ -40,7 +40,7 @@ def draw_curve(
     points: Points, name: str, method: str, start: Rate | None, central: Rate | None, void: Sequence[int] = ()
 ) -> Figure:
     """A rate by round between its two ends, which are horizontal lines with their intervals; × marks a void round."""
-    with _canvas(5.2, 3.1) as (figure, axes):
+    with _canvas(5.2, 3.1) as (figure, [axes]):
         thin = _thinned(points)
         if start is not None:
             thin = [(0, start.value), *thin]
@@ -64,7 +64,7 @@ def draw_curve(
 
 def draw_det(scores: Pairs, method: str) -> Figure:
     """FNMR against FMR on logarithmic axes: lower left is better."""
-    with _canvas(5.2, 3.9) as (figure, axes):
+    with _canvas(5.2, 3.9) as (figure, [axes]):
         floor = 1.0
         for name, (impostor, genuine) in scores.items():
             curve = det_curve(impostor, genuine, CURVE_POINTS).for_log_axes()
@@ -81,7 +81,7 @@ def draw_det(scores: Pairs, method: str) -> Figure:
 
 def draw_roc(scores: Pairs, method: str) -> Figure:
     """TAR (1 − FNMR) against FMR on a logarithmic axis: upper left is better."""
-    with _canvas(5.2, 3.9) as (figure, axes):
+    with _canvas(5.2, 3.9) as (figure, [axes]):
         for name, (impostor, genuine) in scores.items():
             fmr, tar = roc_curve(impostor, genuine, CURVE_POINTS)
             above_zero = fmr > 0
@@ -93,13 +93,23 @@ def draw_roc(scores: Pairs, method: str) -> Figure:
     return figure
 
 
-def draw_histogram(scores: Pairs, method: str, thresholds: Mapping[str, Rate] | None = None) -> Figure:
-    """How alike genuine and impostor pairs look to each model; the line is the threshold of the rate given for it."""
-    with _canvas(5.2, 1.05 + 1.25 * len(scores), rows=len(scores)) as (figure, panels):
-        for axes, (name, (impostor, genuine)) in zip(panels, scores.items(), strict=True):
+def draw_histogram(
+    scores: Pairs, method: str, thresholds: Mapping[str, Rate] | None = None, only: str | None = None
+) -> Figure:
+    """How alike genuine and impostor pairs look to each model; the line is the threshold of the rate given for it.
+
+    ``only`` draws one model, on the axes that all of them share: figures of several models can then stand side by side.
+    """
+    densities = {name: [_density(values) for values in pair] for name, pair in scores.items()}
+    tallest = max(max(bars) for pair in densities.values() for bars, _ in pair)
+    extremes = torch.stack([torch.stack(values.float().aminmax()) for pair in scores.values() for values in pair]).cpu()
+    shown = list(scores) if only is None else [only]
+    with _canvas(5.2, 0.85 + 1.45 * len(shown), rows=len(shown)) as (figure, panels):
+        for axes, name in zip(panels, shown, strict=True):
             colour, _ = _style(name)
-            for values, shade, label in ((impostor, IMPOSTOR, "impostor"), (genuine, colour, "genuine")):
-                density, edges = _density(values)
+            for (density, edges), shade, label in zip(
+                densities[name], (IMPOSTOR, colour), ("impostor", "genuine"), strict=True
+            ):
                 axes.stairs(density, edges, color=shade, fill=True, alpha=0.35)
                 axes.stairs(density, edges, color=shade, linewidth=1.3, label=label)
             rate = (thresholds or {}).get(name)
@@ -108,16 +118,16 @@ def draw_histogram(scores: Pairs, method: str, thresholds: Mapping[str, Rate] | 
                 axes.axvline(rate.threshold, color=INK, linewidth=1, linestyle=(0, (2, 2)), label=at)
             axes.set_title(_label(name, method), loc="left", fontsize=9.5, color=colour)
             axes.set_yticks([])
+            axes.set_ylim(0, 1.08 * tallest)
             _legend(axes)
         panels[-1].set_xlabel("cosine similarity")
-        both = torch.cat([torch.cat([one.flatten().cpu(), two.flatten().cpu()]) for one, two in scores.values()])
-        panels[-1].set_xlim(max(-1.0, float(both.min()) - 0.02), min(1.0, float(both.max()) + 0.02))
+        panels[-1].set_xlim(max(-1.0, float(extremes.min()) - 0.02), min(1.0, float(extremes.max()) + 0.02))
     return figure
 
 
 def draw_lines(lines: Mapping[str, Points], title: str = "") -> Figure:
     """Anything by round: losses, collapse monitors."""
-    with _canvas(3.5, 2.1) as (figure, axes):
+    with _canvas(3.5, 2.1) as (figure, [axes]):
         for number, (name, points) in enumerate(lines.items()):
             thin = _thinned(points)
             marker = "o" if len(thin) <= 30 else None
@@ -141,7 +151,7 @@ def _canvas(width: float, height: float, rows: int = 1) -> Iterator[tuple[Any, A
         from matplotlib.figure import Figure as NewFigure
     except ImportError as error:
         raise ImportError(REMEDY) from error
-    looks = {
+    looks: dict[Any, Any] = {
         "font.size": 9.5,
         "font.sans-serif": ["DejaVu Sans"],
         "text.color": INK,
@@ -168,7 +178,7 @@ def _canvas(width: float, height: float, rows: int = 1) -> Iterator[tuple[Any, A
         panels = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
         for axes in panels:
             axes.patch.set_alpha(0.0)
-        yield figure, panels[0] if rows == 1 else list(panels)
+        yield figure, list(panels)
 
 
 def _style(name: str) -> tuple[str, Any]:
@@ -181,10 +191,8 @@ def _label(name: str, method: str) -> str:
 
 def _model_line(axes: Any, name: str, method: str, x: Tensor, y: Tensor) -> None:
     colour, dashes = _style(name)
-    without = "" if len(x) else " (no errors)"
-    axes.plot(
-        x.tolist(), y.tolist(), color=colour, linestyle=dashes, linewidth=1.8, label=_label(name, method) + without
-    )
+    label = _label(name, method) + ("" if len(x) else " (no errors)")
+    axes.plot(x.tolist(), y.tolist(), color=colour, linestyle=dashes, linewidth=1.8, label=label)
 
 
 def _fmr_axis(axes: Any, scores: Pairs) -> None:

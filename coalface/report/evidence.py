@@ -68,12 +68,12 @@ def summary(result: Row) -> str:
         '<th class="central">central</th><th>gain recovered</th></tr>'
     )
     words = (
-        "Start is the model before the first federated round; central is the same model trained on everybody's faces in "
-        "one place. The gain recovered is (method − start) / (central − start). Brackets are 95 % intervals; "
-        "thresholds never come from the pairs that they judge, except at a fixed FMR, which is measured on them. "
-        "TAR at an FMR is 1 − FNMR there; ↓ marks a rate of which less is better."
+        "Start is the model before the first federated round; central is the same model, trained on everybody's faces "
+        "in one place. Gain recovered is (method − start) / (central − start). Brackets are 95 % intervals. The "
+        "threshold of accuracy comes from other folds; TAR is 1 − FNMR at the threshold that gives the FMR named."
     )
-    body = f'<div class="wide"><table class="numbers"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
+    body = f'<table class="numbers summary"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+    body = f'<div class="wide">{body}</div>'
     return section("Between the two ends", body if rows else '<p class="note">Nothing was measured.</p>', words)
 
 
@@ -92,11 +92,10 @@ def by_round(result: Row, rounds: Sequence[Row], add: Add) -> str:
         ends = [by_model[model].get(key) for model in ("start", "central")]
         name = next((rate.name for rate in (by_model["method"].get(key), *ends) if rate is not None), key)
         draw = _later(figures.curve, scores[key], name, method, *ends, void)
-        drawn += add(
-            f"{name} by round", f"{name} after each evaluated round; bands are the intervals of the ends.", draw
-        )
+        drawn += add(f"{name} by round", "", draw)
     behind = _rounds_table(rounds, [key for key in scores if reading.is_rate_key(key)])
-    return section("Round by round", f'<div class="figures">{drawn}</div>{behind}')
+    words = "After each evaluated round, between start and central; bands are the intervals of these two."
+    return section("Round by round", f'<div class="figures">{drawn}</div>{behind}', words if drawn else "")
 
 
 def error_curves(result: Row, scores: Mapping[str, tuple[Tensor, Tensor]], add: Add) -> str:
@@ -118,9 +117,15 @@ def similarity(result: Row, scores: Mapping[str, tuple[Tensor, Tensor]], add: Ad
     by_model, key = reading.all_rates(result), reading.headline_key(result) or ""
     rate_of = {name: by_model["start" if name == "start" else "method"].get(key) for name in shown}
     thresholds = {name: rate for name, rate in rate_of.items() if rate is not None}
-    draw = _later(figures.histogram, shown, str(result.get("method", "method")), thresholds)
-    drawn = add("similarity of pairs", "Cosine similarity of the test pairs. Less overlap is better.", draw)
-    words = "Pairs of one person should move right, pairs of two people should stay left."
+    method = str(result.get("method", "method"))
+    drawn = "".join(
+        add(f"similarity of pairs, {name}", "", _later(figures.histogram, shown, method, thresholds, name))
+        for name in shown
+    )
+    words = (
+        "Cosine similarity of the test pairs before and after. Pairs of one person (genuine) should move right, "
+        "pairs of two people (impostor) should stay left; less overlap is better."
+    )
     return section("How alike pairs look", f'<div class="figures">{drawn}</div>', words) if drawn else ""
 
 
@@ -164,7 +169,7 @@ def sample_faces(faces: Tensor | None) -> str:
     )
     caption = f"{rows} people who do not exist, one to a row, in {columns} photographs each."
     body = f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
-    return section("Faces it was trained on", body)
+    return section("Sample faces", body)
 
 
 def _tile(model: str, name: str, rate: Rate) -> str:

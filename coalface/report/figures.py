@@ -40,9 +40,9 @@ def roc(scores: Pairs, method: str) -> str:
     return svg(drawing.draw_roc(scores, method))
 
 
-def histogram(scores: Pairs, method: str, thresholds: Mapping[str, Rate] | None = None) -> str:
-    """Similarity of genuine and impostor pairs, a panel for each model."""
-    return svg(drawing.draw_histogram(scores, method, thresholds))
+def histogram(scores: Pairs, method: str, thresholds: Mapping[str, Rate] | None = None, only: str | None = None) -> str:
+    """Similarity of genuine and impostor pairs, a panel for each model, or for one on the axes of all."""
+    return svg(drawing.draw_histogram(scores, method, thresholds, only))
 
 
 def lines(by_name: Mapping[str, Points], title: str = "") -> str:
@@ -76,7 +76,7 @@ def save(picture: str | Figure, path: Path) -> Path:
     if ending == ".png" and isinstance(picture, str):
         raise ValueError(f"{path.name}: SVG text cannot become a PNG; give the figure itself (drawing.draw_…)")
     path.parent.mkdir(parents=True, exist_ok=True)
-    if ending == ".svg":
+    if isinstance(picture, str) or ending == ".svg":
         path.write_text(picture if isinstance(picture, str) else svg(picture), encoding="utf-8")
     else:
         picture.savefig(path, format="png", dpi=160, facecolor="white", metadata={"Software": None})

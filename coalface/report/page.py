@@ -80,7 +80,8 @@ class Pictures:
         for colour, variable in THEMED.items():
             svg = svg.replace(colour, variable)
         svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(name)}" ', 1)
-        return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+        below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+        return f"<figure>{svg}{below}</figure>"
 
     def missing_note(self) -> str:
         """Which pictures are missing, and the remedy; empty when all are there."""

@@ -26,7 +26,7 @@ class Sink(Protocol):
     """Where progress is shown."""
 
     def open(self) -> None: ...
-    def begin(self, name: str, total: int | None) -> None: ...
+    def begin(self, name: str, total: int | None, done: int) -> None: ...
     def update(self, done: int, note: str) -> None: ...
     def end(self, finished: bool) -> None: ...
     def say(self, text: str) -> None: ...
@@ -68,9 +68,7 @@ class Progress:
         if self._running:
             raise RuntimeError(f"stage {self._running!r} is still running; end it before {name!r} begins")
         self._running = name
-        self._sink.begin(name, total)
-        if done:
-            self._sink.update(done, "resumed")
+        self._sink.begin(name, total, done)
         finished = False
         try:
             yield Stage(self._sink, done)
@@ -88,7 +86,7 @@ class Silent:
     """Shows nothing."""
 
     def open(self) -> None: ...
-    def begin(self, name: str, total: int | None) -> None: ...
+    def begin(self, name: str, total: int | None, done: int) -> None: ...
     def update(self, done: int, note: str) -> None: ...
     def end(self, finished: bool) -> None: ...
     def say(self, text: str) -> None: ...
@@ -102,22 +100,22 @@ class Plain:
         self, stream: TextIO, between: float = SECONDS_BETWEEN_LINES, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._stream, self._between, self._clock = stream, between, clock
-        self._name, self._total, self._done, self._note = "", None, 0, ""  # type: str, int | None, int, str
-        self._began = self._last = self._resumed_at = 0.0
+        self._name, self._note = "", ""
+        self._total: int | None = None
+        self._done = self._resumed_at = 0
+        self._began = self._last = 0.0
 
     def open(self) -> None: ...
 
     def close(self) -> None: ...
 
-    def begin(self, name: str, total: int | None) -> None:
-        self._name, self._total, self._done, self._note = name, total, 0, ""
+    def begin(self, name: str, total: int | None, done: int) -> None:
+        self._name, self._note, self._total = name, "", total
+        self._done = self._resumed_at = done
         self._began = self._last = self._clock()
-        self._resumed_at = 0.0
         self.say(f"{name} …")
 
     def update(self, done: int, note: str) -> None:
-        if note == "resumed":
-            self._resumed_at = done
         self._done, self._note = done, note
         now = self._clock()
         if now - self._last >= self._between:
@@ -168,8 +166,8 @@ class Bars:
     def close(self) -> None:
         self._bars.stop()
 
-    def begin(self, name: str, total: int | None) -> None:
-        self._task = self._bars.add_task(name.ljust(16), total=total, note="")
+    def begin(self, name: str, total: int | None, done: int) -> None:
+        self._task = self._bars.add_task(name.ljust(16), total=total, completed=done, note="")
 
     def update(self, done: int, note: str) -> None:
         self._bars.update(self._task, completed=done, note=note)

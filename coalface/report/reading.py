@@ -43,8 +43,8 @@ def rates(measured: Any) -> dict[str, Rate]:
     found = [
         _accuracy(measured),
         *sorted((_tar(point, measured) for point in points), key=_falling_fmr),
-        _summary("eer", "EER", measured, lower_is_better=True),
-        _summary("auc", "AUC", measured),
+        _summary("eer", "EER", measured, points, lower_is_better=True),
+        _summary("auc", "AUC", measured, points),
     ]
     return {rate.key: rate for rate in found if rate is not None}
 
@@ -61,7 +61,7 @@ def measures(result: Row) -> list[str]:
 
 
 def headline_key(result: Row) -> str | None:
-    """TAR at FMR 1e-3, or else the lowest FMR that the pairs carry, or else accuracy: what the last round is judged by."""
+    """What the run is judged by: TAR at FMR 1e-3, or else the lowest FMR that the pairs carry, or else accuracy."""
     by_model = all_rates(result)
     start, method = by_model["start"], by_model["method"]
     usable = [key for key in method if key in start and method[key].reliable and start[key].reliable]
@@ -151,28 +151,22 @@ def void_rounds(rounds: Iterable[Row]) -> list[int]:
 
 
 def outcomes(rounds: Sequence[Row], ledger: Iterable[Row]) -> list[tuple[str, int, str]]:
-    """(outcome, how many uploads, remark), the counted first. Reasons that differ in their numbers alone stand together."""
+    """(outcome, uploads, remark), the counted first; reasons that differ in their numbers alone stand together."""
     void = {(row.get("round"), row.get("attempt")) for row in rounds if row.get("void")}
     counts: Counter[str] = Counter()
-    example: dict[str, str] = {}
+    texts: dict[str, dict[str, None]] = {}  # of those that stand together, in the order of their coming
     for row in ledger:
         outcome = str(row.get("outcome", "unknown"))
         if outcome == "counted" and (row.get("round"), row.get("attempt")) in void:
             outcome = "in a void round"
         alike = re.sub(r"\d[\d.,]*(e[+-]?\d+)?", "#", outcome)
-        example.setdefault(alike, outcome)
+        texts.setdefault(alike, {})[outcome] = None
         counts[alike] += 1
     first = ("counted", "in a void round", "late")
     order = sorted(counts, key=lambda alike: (first.index(alike) if alike in first else len(first), -counts[alike]))
-    remarks = {"counted": "", "in a void round": "good uploads of a round that missed its quorum"}
-    return [
-        (
-            example[alike],
-            counts[alike],
-            remarks.get(alike, "numbers vary" if "#" in alike and counts[alike] > 1 else ""),
-        )
-        for alike in order
-    ]
+    remarks = {"in a void round": "good uploads of a round that missed its quorum"}
+    remarks |= {alike: "numbers vary" for alike in order if len(texts[alike]) > 1}
+    return [(next(iter(texts[alike])), counts[alike], remarks.get(alike, "")) for alike in order]
 
 
 # --- single rates ---------------------------------------------------------------------------------------------------
@@ -208,12 +202,12 @@ def _tar(point: Row, measured: Row) -> Rate | None:
     )
 
 
-def _summary(key: str, name: str, measured: Row, lower_is_better: bool = False) -> Rate | None:
+def _summary(key: str, name: str, measured: Row, points: Sequence[Row], lower_is_better: bool = False) -> Rate | None:
     given = measured.get(key)
     source: Row = given if isinstance(given, Mapping) else {key: given, "interval": measured.get(f"{key}_interval")}
     value = _first(source, "value", "mean", key)
     low, high = _ends(source, "interval")
-    pairs = _pairs(source) or _pairs(measured)
+    pairs = _pairs(source) or _pairs(measured) or next(map(_pairs, points), "")  # EER and AUC use the pairs of TAR
     return None if value is None else Rate(key, name, value, low, high, pairs=pairs, lower_is_better=lower_is_better)
 
 

@@ -14,7 +14,7 @@ from coalface.report.words import DASH, bytes_text, interval_text, rate_text, sh
 Cells = list[list[str]]
 
 SEEN = {
-    "summed": "the server sees the sum over the cohort only",
+    "summed": "the server sees only the sum over the cohort",
     "REVEALED": "the server sees each client's own value",
     "count": "the server sees each client's own number",
 }
@@ -40,7 +40,7 @@ def summary_table(result: Row) -> Cells:
 
 
 def rate_cell(rate: Rate | None) -> str:
-    """0.6312 [0.6107, 0.6514], or ± where only a spread over folds is known."""
+    """0.6312 [0.6107–0.6514], or ± where only a spread over folds is known."""
     if rate is None:
         return DASH
     return f"{rate_text(rate.value)} {beside(rate)}".rstrip()
@@ -67,9 +67,9 @@ def disclosure_table(disclosure: Mapping[str, Sequence[Row]]) -> Cells:
     rows = []
     for part, when in (("once", "once, up"), ("up", "each round, up"), ("down", "each round, down")):
         for entry in disclosure.get(part) or ():
-            seen = str(entry.get("seen") or "")
-            who = "every client of the cohort" if part == "down" else f"{seen}: {SEEN.get(seen, 'the server')}"
-            rows.append([when, *(str(cell) for cell in (entry["field"], who, entry.get("what"), entry.get("type")))])
+            seen = "the client" if part == "down" else entry.get("seen")
+            cells = (when, entry["field"], seen, entry.get("what"), entry.get("type"))
+            rows.append(["" if cell is None else str(cell) for cell in cells])
     return rows
 
 
@@ -86,16 +86,25 @@ def markdown_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
 
 
 def print_table(result: Row, console: Any = None) -> None:
-    """The closing table: the headline in words, the three models, the traffic. ``console`` is a rich Console or None."""
+    """The closing tables and the headline in words. ``console`` is a rich Console, or None for a new one."""
     title = str(result.get("title") or result.get("method") or "result")
-    _print(title, summary_header(result), summary_table(result), console)
+    rows = summary_table(result)
+    header = [*summary_header(result)[:-2], "gain"]
+    _print(title, header, [row[:-1] for row in rows], console)
+    for pairs in dict.fromkeys(row[-1] for row in rows if row[-1]):  # as a column they would break every other one
+        _say(f"{', '.join(row[0] for row in rows if row[-1] == pairs)}: {pairs}", console)
+    _say("", console)
     _print("", ["traffic", "per client per round", "in all"], traffic_rows(result), console)
     _say(" ".join(part for part in (reading.headline(result), reading.caution(result)) if part), console)
 
 
 def print_disclosure(disclosure: Mapping[str, Sequence[Row]], console: Any = None) -> None:
     """What leaves a client, and what it is sent."""
-    _print("what travels", DISCLOSURE_HEADER, disclosure_table(disclosure), console)
+    rows = disclosure_table(disclosure)
+    _print("what travels", DISCLOSURE_HEADER, rows, console)
+    for seen, meaning in SEEN.items():
+        if any(row[2] == seen for row in rows):
+            _say(f"{seen}: {meaning}", console)
 
 
 def _print(title: str, header: Sequence[str], rows: Cells, console: Any) -> None:
@@ -108,7 +117,13 @@ def _print(title: str, header: Sequence[str], rows: Cells, console: Any) -> None
     from rich.text import Text
 
     # Text objects, not strings: a method's name in [brackets] is a name, not markup.
-    table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(
+        title=Text(title) if title else None,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for name in header:
         table.add_column(Text(name), overflow="fold")
     for row in rows:

@@ -23,13 +23,13 @@ def rate_text(value: float | None, decimals: int = 4) -> str:
 
 
 def interval_text(low: float | None, high: float | None) -> str:
-    """[0.6107, 0.6514], or nothing where an end is missing."""
-    return "" if low is None or high is None else f"[{low:.4f}, {high:.4f}]"
+    """[0.6107–0.6514], or nothing where an end is missing; without a blank, so that no narrow table breaks it."""
+    return "" if low is None or high is None else f"[{low:.4f}–{high:.4f}]"
 
 
 def share_text(value: float | None) -> str:
     """88 %"""
-    return DASH if value is None else f"{100 * value:.0f} %".replace("-", "−")
+    return DASH if value is None else f"{round(100 * value)} %".replace("-", "−")
 
 
 def count_text(value: Any) -> str:

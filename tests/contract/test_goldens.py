@@ -1,4 +1,4 @@
-"""Losses of a small fixed run of every method, as plain text: a change that should not alter results must not alter these.
+"""Losses of a small fixed run of every method, as plain text: what should not alter results must not alter these.
 
 After a change that should: ``python -m tests.contract.test_goldens`` writes them anew; the diff is part of the review.
 """

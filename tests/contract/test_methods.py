@@ -28,8 +28,14 @@ def run(name: str, net: Net, population: Population, tmp_path: Path) -> SmallRun
     return small_run(name, net, population, tmp_path)
 
 
+def broadcast_to(run: SmallRun, server: Any, client: int = 0) -> Any:
+    """As in a round that calls the first three clients."""
+    called = list(range(min(3, len(run.population))))
+    return run.method.broadcast(server, run.method.open_round(server, called, seeding.generator(0, "round", 1)), client)
+
+
 def one_client(run: SmallRun, server: Any, client: int = 0, private: Any = None) -> ClientResult:
-    broadcast = run.method.broadcast(server, client)
+    broadcast = broadcast_to(run, server, client)
     faces = run.population[client]
     return client_round(run.method, run.net, broadcast, private, faces, run.training, ROUND, 0, client)
 
@@ -37,7 +43,7 @@ def one_client(run: SmallRun, server: Any, client: int = 0, private: Any = None)
 @every_method
 def test_uploads_and_broadcasts_survive_the_wire(run: SmallRun) -> None:
     server = run.begin()
-    broadcast = run.method.broadcast(server, 0)
+    broadcast = broadcast_to(run, server)
     assert tree.sha256(wire.decode(wire.encode(broadcast), broadcast)) == tree.sha256(broadcast)
     upload = one_client(run, server).upload
     data = wire.encode(upload)
@@ -95,7 +101,7 @@ def test_what_stays_cannot_be_encoded(run: SmallRun) -> None:
 @every_method
 def test_the_objective_is_pure(run: SmallRun) -> None:
     faces = run.population[0]
-    broadcast = run.method.broadcast(run.begin(), 0)
+    broadcast = broadcast_to(run, run.begin())
     local = run.method.start(run.net, broadcast, None, faces, seeding.generator(0, "start", 0))
     before = (tree.sha256(local.trained), tree.sha256(local.fixed))
     batch = Batch(faces.images, faces.labels)
@@ -119,7 +125,8 @@ def test_one_client_alone_is_exact(run: SmallRun) -> None:
 @every_method
 def test_the_order_of_clients_does_not_matter(run: SmallRun) -> None:
     server = run.begin()
-    uploads = [(client, one_client(run, server, client).upload) for client in range(len(run.population))]
+    clients = range(min(3, len(run.population)))
+    uploads = [(client, one_client(run, server, client).upload) for client in clients]
     states = []
     for order in (uploads, uploads[::-1]):
         received = Received(run.method.types.upload)

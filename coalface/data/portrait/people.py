@@ -62,7 +62,7 @@ SHAPE: dict[str, tuple[float, float]] = {
     "hair_peak": (0.0, 0.08),
     "hair_part": (0.0, 0.7),
     "hair_volume": (1.0, 0.35),
-    "blush": (0.10, 0.10),
+    "blush": (0.055, 0.055),
     "gloss": (0.20, 0.10),
 }
 _COLUMN = {name: column for column, name in enumerate(SHAPE)}

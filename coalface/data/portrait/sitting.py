@@ -137,7 +137,7 @@ def _occlusion(draws: _Draws, strength: float) -> dict[str, Tensor]:
         "glasses_on": draws.chance(min(0.08 * strength, 0.3)),
         "glasses_other": draws.chance(min(0.25 * strength, 0.5)),
         "lens_dark": draws.chance(min(0.05 * strength, 0.2)) * (0.75 + 0.2 * draws.uniform()),
-        "lens_glare": strength * draws.uniform() * 0.5,
+        "lens_glare": 0.3 * min(strength, 1.5) * draws.uniform(),
         "other_width": draws.uniform(),
         "other_square": draws.uniform(),
         "other_shade": draws.uniform(),
@@ -150,7 +150,7 @@ def _occlusion(draws: _Draws, strength: float) -> dict[str, Tensor]:
         "hat_blue": draws.uniform(),
         "beard_growth": (1 + 0.45 * strength * draws.normal()).clamp(0.1, 1.6),
         "lip_paint": (strength * (draws.uniform() - 0.75)).clamp(0, 0.4) * 2,
-        "cheek_paint": 0.15 * strength * draws.uniform(),
+        "cheek_paint": 0.08 * strength * draws.uniform(),
     }
 
 
@@ -179,16 +179,16 @@ def _camera(draws: _Draws, conditions: Conditions) -> dict[str, Tensor]:
     soft = blur * draws.uniform() ** 2
     return {
         # Radii are shares of the image, so that a small and a large image of one sitting look alike.
-        "blur_x": 0.004 + 0.045 * soft + 0.02 * blur * (draws.uniform() - 0.7).clamp(min=0),
-        "blur_y": 0.004 + 0.045 * soft + 0.02 * blur * (draws.uniform() - 0.7).clamp(min=0),
+        "blur_x": 0.004 + 0.028 * soft + 0.02 * blur * (draws.uniform() - 0.7).clamp(min=0),
+        "blur_y": 0.004 + 0.028 * soft + 0.02 * blur * (draws.uniform() - 0.7).clamp(min=0),
         "compression": 0.10 * blur * draws.uniform() ** 2,
         "noise": 0.06 * noise * draws.uniform() ** 1.5,
-        "exposure": torch.exp(0.24 * tone * draws.normal()).clamp(0.45, 2.0),
+        "exposure": torch.exp(0.20 * tone * draws.normal()).clamp(0.45, 2.0),
         "contrast": (1 + 0.18 * tone * draws.normal()).clamp(0.5, 1.5),
         "lift": (0.03 * tone * draws.normal()).clamp(-0.06, 0.10),
         "curve": (0.22 * tone * draws.normal()).clamp(-0.5, 0.5),
-        "white_red": torch.exp(0.11 * tone * draws.normal()),
-        "white_blue": torch.exp(0.13 * tone * draws.normal()),
+        "white_red": torch.exp(0.09 * tone * draws.normal()),
+        "white_blue": torch.exp(0.10 * tone * draws.normal()),
         "white_green": torch.exp(0.04 * tone * draws.normal()),
-        "saturation": (1 + 0.25 * tone * draws.normal()).clamp(0.2, 1.5),
+        "saturation": (1 + 0.20 * tone * draws.normal()).clamp(0.2, 1.4),
     }

@@ -19,7 +19,7 @@ from coalface.data.portrait.sitting import Numbers
 
 REACH = 3.0  # maps cover −3 … 3 in u and v: everything but the back of the head
 NODES = 96
-EXTENT = 1.08  # half the side of the picture, where a head is about 0.74 half wide
+EXTENT = 1.0  # half the side of the picture, where a head is about 0.74 half wide
 _STRIDES = 9
 _PAST = 0.12  # rays are followed a little past the outline, for ears stand out there
 

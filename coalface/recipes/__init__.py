@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coalface.config import Run
-from recipes.demo import demo
+from coalface.recipes.demo import demo
 
 RECIPES: dict[str, Callable[[], Run]] = {
     "demo": demo,
