@@ -25,10 +25,10 @@ from coalface.federation import QuorumError
 from coalface.models.checkpoints import load_weights
 from coalface.models.net import Net
 from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
+from coalface.recipes import RECIPES
 from coalface.report import tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
-from coalface.recipes import RECIPES
 
 EPILOG = """\
 start here
@@ -42,6 +42,7 @@ start here
 """
 
 
+ENGINES = "sequential: one client at a time, the reference; stacked: many per launch; auto: stacked where it applies"
 WAYS = {"up": "sends", "once": "gives up", "down": "receives"}  # what a client does with a field
 
 
@@ -165,7 +166,7 @@ def _execute(run_: Run, out: Path, options: argparse.Namespace, command: str, fr
     with Progress(quiet=options.quiet) as progress:
         device = _device(options.device)
         # Faces and network are made before anything is written: a bad request leaves no trace.
-        experiment = _described(lambda: Experiment(run_, out, device, progress, command))
+        experiment = _described(lambda: Experiment(run_, out, device, progress, command, options.engine))
         result = experiment.execute()
     tables.print_table(result)
     print(f"report: {out / 'report.html'}")
@@ -254,6 +255,8 @@ def _parser() -> Parser:
         if device:
             sub.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
             sub.add_argument("--quiet", action="store_true", help="no progress, results only")
+        if device and name != "eval":
+            sub.add_argument("--engine", choices=("auto", "sequential", "stacked"), default="auto", help=ENGINES)
         return sub
 
     sub = verb("demo", demo, "Writes a report that explains itself.")
@@ -265,7 +268,6 @@ def _parser() -> Parser:
     sub.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change a setting; repeatable")
     sub.add_argument("--data", type=Path, metavar="DIR", help="photographs, one sub-folder per identity")
     sub.add_argument("--weights", type=Path, metavar="FILE", help="start from these instead of pre-training")
-    sub.add_argument("--engine", choices=("auto", "sequential"), default="auto")
     sub.add_argument("--out", type=Path, required=True, metavar="DIR")
 
     sub = verb("resume", resume, "A finished stage is not done again.")

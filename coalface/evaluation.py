@@ -17,11 +17,12 @@ from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, s
 FMRS = (1e-3, 1e-2)
 
 
-def embed(net: Net, weights: Weights, images: Tensor, batch: int = 256) -> Tensor:
-    """Embeddings [n, d] of uint8 images, by the running statistics, without gradients."""
+def embed(net: Net, weights: Weights, images: Tensor, batch: int = 256, head: Tensor | None = None) -> Tensor:
+    """Embeddings [n, d] of uint8 images, by the running statistics, without gradients; through ``head`` if given."""
     device = next(iter(weights.parameters.values())).device
     with torch.no_grad():
-        return torch.cat([net(weights, chunk.to(device)) for chunk in images.split(batch)])
+        embeddings = torch.cat([net(weights, chunk.to(device)) for chunk in images.split(batch)])
+        return embeddings if head is None else embeddings @ head.T
 
 
 class Verification:
@@ -34,22 +35,22 @@ class Verification:
         generator = seeding.generator(seed, "pairs")
         self._pairs, self._same, self._folds = synthetic_pairs(self._identities, pairs, 10, generator)
 
-    def scores(self, models: Iterable[Weights]) -> dict[str, float]:
+    def scores(self, models: Iterable[Weights], head: Tensor | None = None) -> dict[str, float]:
         """The curve's numbers, quick to make: the mean over the models."""
-        rows = [self._quick(weights) for weights in models]
+        rows = [self._quick(weights, head) for weights in models]
         return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
-    def report(self, weights: Weights) -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
+    def report(self, weights: Weights, head: Tensor | None = None) -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
         """Everything with counts and intervals, and the (impostor, genuine) scores behind it."""
-        embeddings = embed(self._net, weights, self._images).cpu()
+        embeddings = embed(self._net, weights, self._images, head=head).cpu()
         pairs = all_pairs(embeddings, self._identities, FMRS, keep_scores=True)
         folds = lfw_folds(pair_scores(embeddings, self._pairs), self._same, self._folds)
         assert pairs.impostor_scores is not None and pairs.genuine_scores is not None  # keep_scores was asked for
         metrics = {"accuracy": folds.as_dict(), **pairs.as_dict(), "effective_rank": effective_rank(embeddings)}
         return metrics, (pairs.impostor_scores, pairs.genuine_scores)
 
-    def _quick(self, weights: Weights) -> dict[str, float]:
-        embeddings = embed(self._net, weights, self._images)
+    def _quick(self, weights: Weights, head: Tensor | None) -> dict[str, float]:
+        embeddings = embed(self._net, weights, self._images, head=head)
         pairs = all_pairs(embeddings, self._identities.to(embeddings.device), FMRS, replicates=0)
         folds = lfw_folds(pair_scores(embeddings, self._pairs), self._same, self._folds)
         tars = {f"tar@{point.target_fmr:g}": point.tar for point in pairs.at_fmr}

@@ -8,19 +8,20 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from coalface import provenance, seeding, tree, wire
 from coalface.algorithms.centralised import Centralised
-from coalface.config import Central, Run, method_name, to_json
+from coalface.config import Central, ConfigError, Run, method_name, to_json
 from coalface.data import world
 from coalface.data.population import Population
 from coalface.engines.engine import Engine
 from coalface.engines.faults import Faulty
 from coalface.engines.sequential import Sequential
+from coalface.engines.stacked import Stacked, why_not
 from coalface.evaluation import Verification
 from coalface.federation import Federation, Rounds
 from coalface.local import Training
@@ -31,6 +32,7 @@ from coalface.report.page import PageContent, write_page
 from coalface.report.progress import Progress
 from coalface.store import Stage, explained, write_atomically
 
+EngineName = Literal["auto", "sequential", "stacked"]
 PERSONAL_MODELS = 8  # of a method that ends with a model per client, so many are evaluated
 
 
@@ -41,17 +43,22 @@ class Outcome:
     server: Any
     stage: Stage
     models: list[Weights]  # the global one, or a sample of the clients' own
+    engine: str
 
 
 class Experiment:
     """One run in one folder. Calling ``execute`` again after a crash goes on where it stopped."""
 
-    def __init__(self, run: Run, out: Path, device: torch.device, progress: Progress, command: str) -> None:
+    def __init__(
+        self, run: Run, out: Path, device: torch.device, progress: Progress, command: str, engine: EngineName = "auto"
+    ) -> None:
         self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
+        self.engine_name = engine
         self.net = Net(run.model, embedding=run.embedding, size=run.data.size)
-        with progress.stage("faces", total=1) as stage:
-            self.world = world.load(run.data, run.seed, device)
-            stage.advance(1)
+        self.given = load_weights(Path(run.weights), self.net) if run.weights else None
+        with progress.stage("faces", total=run.data.images()) as stage:
+            self.world = world.load(run.data, run.seed, device, lambda done, _: stage.advance(done - stage.done))
+        self.check_engine()
         self.verification = Verification(self.net, self.world.test, run.data.pairs, run.seed)
 
     def execute(self) -> dict[str, Any]:
@@ -72,8 +79,8 @@ class Experiment:
 
     def start(self) -> Weights:
         """The weights that the server sends out first: loaded, pre-trained on public faces, or fresh."""
-        if self.run.weights:
-            return load_weights(Path(self.run.weights), self.net).map(lambda leaf: leaf.to(self.device))
+        if self.given is not None:
+            return self.given.map(lambda leaf: leaf.to(self.device))
         fresh = self.net.fresh(seeding.derive(self.run.seed, "weights")).map(lambda leaf: leaf.to(self.device))
         if self.world.public is None or not self.run.pretrain.rounds:
             return fresh
@@ -101,7 +108,7 @@ class Experiment:
         """One federation, from its last checkpoint if it has one."""
         population = method.clients(population)
         stage = Stage(folder, method.types.server, method.types.private, self.run.sha256(), self.device)
-        engine: Engine = Sequential(population, stage.private)
+        engine = self.engine(method, population, stage, rules, training)
         if faulty and self.run.faults.any():
             engine = Faulty(engine, self.run.faults)
         federation = Federation(
@@ -120,14 +127,26 @@ class Experiment:
             done, server = 0, method.begin(self.net, start, population, seeding.generator(self.run.seed, "begin"))
         else:
             done, server = resumed
-        with self.progress.stage(title, total=rules.rounds) as bar:
-            bar.advance(done)
+        with self.progress.stage(title, total=rules.rounds, done=done) as bar:
             for entry, after in federation.run(server, first_round=done + 1):
                 server = after
                 shown = {**entry.losses, **entry.scores}
                 note = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
                 bar.advance(0 if entry.void else 1, note="void round" if entry.void else note)
-        return Outcome(server, stage, self.models(method, server, stage))
+        return Outcome(server, stage, self.models(method, server, stage), engine.name)
+
+    def check_engine(self) -> None:
+        """Refuse an engine that cannot run the method, before anything is done."""
+        run = self.run
+        refusal = why_not(run.method, run.training, int(self.world.clients.counts().max()), run.rounds.max_norm)
+        if self.engine_name == "stacked" and refusal:
+            raise ConfigError(f"--engine stacked cannot run {method_name(run.method)}: {refusal}; use --engine auto")
+
+    def engine(self, method: Method, population: Population, stage: Stage, rules: Rounds, training: Training) -> Engine:
+        """The engine that was asked for; ``auto`` takes the stacked one where it applies."""
+        refusal = why_not(method, training, int(population.counts().max()), rules.max_norm)
+        stackable = refusal is None and len(population) > 1 and self.engine_name != "sequential"
+        return (Stacked if stackable else Sequential)(population, stage.private)
 
     @staticmethod
     def models(method: Method, server: Any, stage: Stage) -> list[Weights]:
@@ -152,7 +171,7 @@ class Experiment:
         seconds = sum(row["seconds"] for row in rounds)
         images = sum(row["images"] for row in ledger)
         result = {
-            "title": f"{method_name(run.method)} on {run.data.source} faces",
+            "title": f"{method_name(run.method)} on {'synthetic faces' if run.data.source == 'synthetic' else 'photographs'}",
             "method": method_name(run.method),
             "model": run.model,
             "command": self.command,
@@ -166,7 +185,7 @@ class Experiment:
             "bytes": _traffic(ledger),
             "seconds": {"federated": seconds},
             "images_per_second": images / seconds if seconds else None,
-            "engine": "sequential",
+            "engine": federated.engine,
             "config_sha256": run.sha256(),
             "partition_sha256": self.world.partition.manifest()["sha256"],
             "checkpoint_sha256": tree.sha256(federated.server),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Protocol
 
@@ -71,6 +71,7 @@ class RoundRecord:
     seconds: float
     losses: dict[str, float]  # mean over the clients that counted
     scores: dict[str, float]  # of the evaluation after this round, where there was one
+    monitors: dict[str, float] = field(default_factory=dict)  # what the method says of the server's state
 
 
 class Recorder(Protocol):
@@ -135,11 +136,12 @@ class Federation:
             attempt,
             broadcast=lambda client: self.method.broadcast(server, opened, client),
         )
-        received = Received(self.method.types.upload)
+        received, known = Received(self.method.types.upload), wire.Known()
         rows: list[ClientRecord] = []
         losses: dict[str, float] = {}
         for reply in self.engine.gather(task, cohort):
-            outcome = count_in(reply, received, self.method.expected(task.broadcast(reply.client)), self.rules)
+            expected = self.method.expected(task.broadcast(reply.client))
+            outcome = count_in(reply, received, expected, self.rules, known)
             rows.append(_row(task, reply, outcome))
             if outcome == "counted":
                 if reply.private is not None:
@@ -152,12 +154,13 @@ class Federation:
         seconds = time.perf_counter() - began
         means = {part: total / counted for part, total in losses.items()}
         scores = self.evaluate(after) if not void and _is_evaluated(round_, self.rules) else {}
-        entry = RoundRecord(round_, attempt, void, counted, seconds, means, scores)
+        monitors = {} if void else self.method.monitors(after)
+        entry = RoundRecord(round_, attempt, void, counted, seconds, means, scores, monitors)
         self.recorder.record(entry, rows)
         return entry, after
 
 
-def count_in(reply: Reply, received: Received, expected: wire.Upload, rules: Rounds) -> str:
+def count_in(reply: Reply, received: Received, expected: wire.Upload, rules: Rounds, known: wire.Known) -> str:
     """Check a reply and add it to the sum; the outcome in words, "counted" if it was."""
     if reply.trouble:
         return reply.trouble
@@ -169,7 +172,7 @@ def count_in(reply: Reply, received: Received, expected: wire.Upload, rules: Rou
             upload = wire.decode(reply.upload, expected, max_norm=bound)
         else:
             upload = reply.upload
-            wire.check(upload, expected, max_norm=bound)
+            wire.check(upload, expected, max_norm=bound, known=known)
     except wire.Refused as reason:
         return f"refused: {reason}"
     received.add(reply.client, upload)

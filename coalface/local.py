@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from coalface.method import Method
     from coalface.models.net import Net
 
-Losses = dict[str, Tensor]  # "loss" is what is minimised; the other parts are logged
+Losses = dict[str, Tensor]  # "loss" is what is minimised, other parts are logged; per image [b], or one number []
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,11 @@ class Batch:
 
     images: Tensor  # uint8 [b, 3, H, W]
     labels: Tensor  # int64 [b]
+
+
+def mean_losses(losses: Losses, share: Tensor) -> Losses:
+    """Each part as one number: the mean over the images, of which each has this share [b] (padding has none)."""
+    return {part: (value * share).sum() if value.ndim else value for part, value in losses.items()}
 
 
 @dataclass(frozen=True)
@@ -78,15 +83,16 @@ def train(
     round_: int,
     generator: torch.Generator,
 ) -> Trained:
-    """Minimise an objective over a tree of tensors, starting from ``state``, which is left as it was."""
+    """Minimise the mean of an objective over a tree of tensors, starting from ``state``, which is left as it was."""
     flat = {name: leaf.detach().clone() for name, leaf in tree.leaves(state).items()}
-    learnt = [leaf.requires_grad_() for name, leaf in flat.items() if not _is_statistic(name)]
-    current = tree.rebuild(type(state), flat)
+    learnt = [leaf.requires_grad_() for name, leaf in flat.items() if not is_statistic(name)]
+    current = tree.refill(state, flat)
     optimiser = _optimiser(learnt, training, training.rate_at(round_))
     totals: Losses = {}
     images = steps = 0
     for batch in batches(faces, training, generator):
-        losses = objective(current, batch)
+        share = torch.full((len(batch.labels),), 1 / len(batch.labels), device=batch.labels.device)
+        losses = mean_losses(objective(current, batch), share)
         gradients = torch.autograd.grad(losses["loss"], learnt, allow_unused=True)
         for leaf, gradient in zip(learnt, gradients, strict=True):
             leaf.grad = gradient
@@ -161,6 +167,6 @@ def _optimiser(learnt: list[Tensor], training: Training, rate: float) -> torch.o
     return torch.optim.SGD(learnt, lr=rate, momentum=training.momentum, weight_decay=training.weight_decay)
 
 
-def _is_statistic(name: str) -> bool:
+def is_statistic(name: str) -> bool:
     """Normalisation statistics are moved by the forward pass, never by the optimiser."""
     return "statistics" in name.split("/")

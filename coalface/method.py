@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import torch
+from torch import Tensor
 
 from coalface import cohort, wire
 from coalface.data.population import ClientFaces, Population
@@ -38,6 +39,9 @@ class Method(Protocol):
 
     types: ClassVar[Types]
     personal: ClassVar[bool] = False  # evaluated by each client's own model
+    # What every client starts a round with alike, by its name in what is trained and in what is uploaded. If a round
+    # is one plain step, one backward pass then serves a whole cohort. None: clients start apart.
+    common: ClassVar[tuple[str, ...] | None] = ("backbone",)
 
     def clients(self, population: Population) -> Population:
         """Who takes part: everyone, or, in central training, everyone's faces in one pair of hands."""
@@ -64,7 +68,7 @@ class Method(Protocol):
         """What a client holds before its first step. ``generator`` is the client's own, the same every round."""
 
     def objective(self, net: Net, trained: Any, fixed: Any, batch: Batch) -> Losses:
-        """Pure: the loss and its named parts."""
+        """Pure: the loss and its named parts, per image [b] (a term that no image owns: one number)."""
 
     def upload(self, broadcast: Any, trained: Any, faces: ClientFaces) -> Any:
         """What leaves."""
@@ -76,5 +80,13 @@ class Method(Protocol):
     def server_round(self, server: Any, received: Received) -> Any:
         """What the server does with the sums, and with what was revealed."""
 
+    def monitors(self, server: Any) -> dict[str, float]:
+        """Numbers about the server's state after a round, for the record: signs of collapse, say. Keep them cheap."""
+        return {}
+
     def embedder(self, server: Any, private: Any = None) -> Weights:
         """The model that evaluation and export use: the global one, or this client's own."""
+
+    def head(self, server: Any) -> Tensor | None:
+        """A linear map [c, d] after the embedder, where faces are compared by its output; None compares embeddings."""
+        return None

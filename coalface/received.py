@@ -23,6 +23,7 @@ class Received:
         self._dtypes: dict[str, Any] = {}  # of each leaf, as an empty tensor of that dtype
         self._revealed: dict[str, dict[int, Any]] = {field: {} for field in self._fields(wire.Seen.REVEALED)}
         self._counts = dict.fromkeys(self._fields(wire.Seen.COUNT), 0)
+        self._waiting: dict[str, tuple[Any, float]] = {}  # the last value of each summed field, and its weight so far
         self._weight = 0.0
         self.clients: list[int] = []
 
@@ -32,7 +33,7 @@ class Received:
         for field, seen in self._seen.items():
             value = getattr(upload, field)
             if seen is wire.Seen.SUMMED:
-                self._add_to_sum(field, value, weight)
+                self._collect(field, value, weight)
             elif seen is wire.Seen.REVEALED:
                 self._revealed[field][client] = value
             else:
@@ -45,6 +46,7 @@ class Received:
         self._must_be(field, wire.Seen.SUMMED, "only the sum over the cohort of a summed field exists")
         if not self._weight:
             raise ValueError("no upload counted: there is no mean of nothing")
+        self._settle(field)
         return tree.transform(
             lambda total, dtype: (total / self._weight).to(dtype.dtype), self._sums[field], self._dtypes[field]
         )
@@ -59,7 +61,18 @@ class Received:
         self._must_be(field, wire.Seen.COUNT, "it has no total")
         return self._counts[field]
 
-    def _add_to_sum(self, field: str, value: Any, weight: float) -> None:
+    def _collect(self, field: str, value: Any, weight: float) -> None:
+        """Clients that an engine trained together hand in the same object: it is added once, with their weights."""
+        last, so_far = self._waiting.get(field, (value, 0.0))
+        if last is not value:
+            self._settle(field)
+            so_far = 0.0
+        self._waiting[field] = (value, so_far + weight)
+
+    def _settle(self, field: str) -> None:
+        if field not in self._waiting:
+            return
+        value, weight = self._waiting.pop(field)
         if field not in self._sums:
             self._sums[field] = tree.transform(lambda leaf: torch.zeros_like(leaf, dtype=torch.float64), value)
             self._dtypes[field] = tree.transform(lambda leaf: torch.empty(0, dtype=leaf.dtype), value)

@@ -55,6 +55,17 @@ def rebuild(kind: Any, flat: Mapping[str, Tensor], prefix: str = "") -> Tree:
     raise TypeError(f"{prefix or 'the root'}: {kind!r} is neither tensor, number, dict nor dataclass")
 
 
+def refill(like: Tree, flat: Mapping[str, Tensor], prefix: str = "") -> Tree:
+    """A tree of the same structure as ``like``, with these leaves."""
+    if like is None or isinstance(like, int | float):
+        return like
+    if isinstance(like, Tensor):
+        return flat[prefix]
+    below = f"{prefix}/" if prefix else ""
+    children = {name: refill(child, flat, below + name) for name, child in _children(like).items()}
+    return children if isinstance(like, dict) else dataclasses.replace(like, **children)
+
+
 def transform(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree:
     """Apply a function to every tensor of a tree (and to the tensors at the same places of the other trees)."""
     if isinstance(tree, Tensor):

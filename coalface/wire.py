@@ -65,6 +65,9 @@ class Private:
         raise TypeError(f"{type(self).__qualname__} is Private: it never leaves its client")
 
 
+Known = dict[tuple[str, int], tuple[Any, float]]  # field and id of its value -> the value, and its squared norm
+
+
 class Refused(ValueError):
     """A message that is not what it must be; the text is the reason, fit for the ledger."""
 
@@ -146,22 +149,40 @@ def decode(data: bytes, expected: Message, *, max_norm: float | None = None) -> 
     return message
 
 
-def check(message: Message, expected: Message, *, max_norm: float | None = None) -> None:
-    """Refuse a message whose fields, shapes, dtypes, values, counts or norm are not as expected."""
+def check(message: Message, expected: Message, *, max_norm: float | None = None, known: Known | None = None) -> None:
+    """Refuse a message whose fields, shapes, dtypes, values, counts or norm are not as expected.
+
+    ``known`` remembers fields across calls: an engine that trains clients together hands in one object for many.
+    """
     if type(message) is not type(expected):
         raise Refused(f"a {type(message).__qualname__}, expected a {type(expected).__qualname__}")
-    flat = _leaves(message)
-    _check_leaves(flat, tree.leaves(expected))
+    known = {} if known is None else known
+    squares = 0.0
+    for field in dataclasses.fields(message):  # type: ignore[arg-type]  # subclasses are dataclasses
+        value = getattr(message, field.name)
+        key = (field.name, id(value))
+        if key not in known:
+            known[key] = (value, _checked(field.name, value, getattr(expected, field.name)))
+        squares += known[key][1]
     for name, count in _counts(message):
         if count < 0:
             raise Refused(f"{name} is {count}, and a count cannot be negative")
-    norms = [leaf.detach().to(torch.float64).square().sum() for leaf in flat.values() if leaf.is_floating_point()]
-    norm = float(torch.stack(norms).sum().sqrt()) if norms else 0.0  # one look at the device for all fields
-    if not norm < float("inf"):
+    if max_norm is not None and squares**0.5 > max_norm:
+        raise Refused(f"norm {squares**0.5:.3g} is over the bound {max_norm:.3g}")
+
+
+def _checked(field: str, value: Any, expected: Any) -> float:
+    """The squared norm of a field that is as expected and finite."""
+    _forbid_private(value)
+    flat = tree.leaves(value, field)
+    _check_leaves(flat, tree.leaves(expected, field))
+    floating = [leaf.detach() for leaf in flat.values() if leaf.is_floating_point()]
+    squares = [leaf.to(torch.float64).square().sum() for leaf in floating]
+    total = float(torch.stack(squares).sum()) if squares else 0.0  # one look at the device for the whole field
+    if not total < float("inf"):
         bad = [name for name, leaf in flat.items() if leaf.is_floating_point() and not leaf.isfinite().all()]
-        raise Refused(f"{bad[0] if bad else 'the upload'} is not finite")
-    if max_norm is not None and norm > max_norm:
-        raise Refused(f"norm {norm:.3g} is over the bound {max_norm:.3g}")
+        raise Refused(f"{bad[0] if bad else field} is not finite")
+    return total
 
 
 def _leaves(message: Message) -> dict[str, Tensor]:

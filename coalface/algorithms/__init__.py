@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from coalface.algorithms import fedavg, fedprox
 from coalface.algorithms.centralised import Centralised
+from coalface.algorithms.fedaws import FedAwS
+from coalface.algorithms.fedface import FedFace
+from coalface.algorithms.fedfv import FedFV
+from coalface.algorithms.feduv import FedUV
 from coalface.algorithms.local_only import LocalOnly
+from coalface.algorithms.random_targets import RandomTargets
 from coalface.method import Method
 
 METHODS: dict[str, type[Method]] = {
@@ -13,6 +18,11 @@ METHODS: dict[str, type[Method]] = {
     "fedavg/positive-only": fedavg.PositiveOnly,
     "fedprox/shared-head": fedprox.SharedHead,
     "fedprox/private-head": fedprox.PrivateHead,
+    "random_targets": RandomTargets,
+    "fedaws": FedAwS,
+    "fedface": FedFace,
+    "feduv": FedUV,
+    "fedfv": FedFV,
     "local_only": LocalOnly,
     "centralised": Centralised,
 }

@@ -66,6 +66,7 @@ class SharedHead(Method):
         head: Tensor
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload)
+    common = ("backbone", "head")
 
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
         head = F.normalize(torch.randn(population.classes, net.embedding, generator=generator), dim=1)

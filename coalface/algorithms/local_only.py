@@ -55,6 +55,7 @@ class LocalOnly(Method):
 
     personal: ClassVar[bool] = True
     types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
+    common = None
 
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
         return Server(weights)

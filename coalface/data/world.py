@@ -45,6 +45,13 @@ class Data:
         if self.pairs < 20 or self.pairs % 20:
             raise ValueError(f"pairs must be a multiple of 20 (10 folds, half genuine), not {self.pairs}")
 
+    def images(self) -> int | None:
+        """How many synthetic photographs this takes; None for a folder, which has as many as it has."""
+        if self.source != "synthetic":
+            return None
+        clients = self.clients * self.identities_each * self.images_each
+        return self.public * self.public_images + clients + self.test * self.test_images
+
 
 @dataclass(frozen=True)
 class World:

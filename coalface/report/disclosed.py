@@ -18,14 +18,10 @@ STAGES = {"pretrain": "pre-training", "federated": "federated rounds", "central"
 # Shown in sections of their own; any other plain value of result.json is a line in "Run it again".
 ELSEWHERE = {"title", "command", "metrics", "gain_recovered", "bytes", "seconds", "versions", "disclosure"}
 NAMES = {
-    "checkpoint_sha256": "checkpoint SHA-256",
     "private_sha256": "clients' private state SHA-256",
-    "partition_sha256": "partition SHA-256",
-    "images_per_second": "images per second",
     "cohort": "clients in a round",
     "clients": "clients registered",
 }
-CODE = {"commit", "checkpoint_sha256", "private_sha256", "partition_sha256"}
 
 
 def disclosure(result: Row) -> str:
@@ -81,8 +77,9 @@ def run_again(result: Row) -> str:
     for key, value in result.items():
         text = _plain(key, value)
         if key not in ELSEWHERE and text:
-            shown = f"<code>{escape(text)}</code>" if key in CODE else escape(text)
-            facts.append((NAMES.get(key, key.replace("_", " ")), shown))
+            exact = key == "commit" or key.endswith("sha256")
+            shown = f"<code>{escape(text)}</code>" if exact else escape(text)
+            facts.append((NAMES.get(key, key.replace("sha256", "SHA-256").replace("_", " ")), shown))
     seconds: Mapping[str, Any] = result.get("seconds") or {}
     times = [f"{STAGES.get(stage, stage)} {seconds_text(s)}" for stage, s in seconds.items() if finite(s) is not None]
     versions = [f"{name} {version}" for name, version in (result.get("versions") or {}).items()]

@@ -106,6 +106,7 @@ def error_curves(result: Row, scores: Mapping[str, tuple[Tensor, Tensor]], add: 
     drawn = add("DET", "DET: lower left is better.", lambda: figures.det(scores, method))
     drawn += add("ROC", "ROC: upper left is better.", lambda: figures.roc(scores, method))
     words = "Every threshold at once, on the test pairs. In the grey strip fewer than ten impostor pairs decide."
+    words += _whose_model(result)
     return section("Errors at every threshold", f'<div class="figures">{drawn}</div>', words) if drawn else ""
 
 
@@ -124,7 +125,7 @@ def similarity(result: Row, scores: Mapping[str, tuple[Tensor, Tensor]], add: Ad
     )
     words = (
         "Cosine similarity of the test pairs before and after. Pairs of one person (genuine) should move right, "
-        "pairs of two people (impostor) should stay left; less overlap is better."
+        "pairs of two people (impostor) should stay left; less overlap is better." + _whose_model(result)
     )
     return section("How alike pairs look", f'<div class="figures">{drawn}</div>', words) if drawn else ""
 
@@ -170,6 +171,11 @@ def sample_faces(faces: Tensor | None) -> str:
     caption = f"{rows} people who do not exist, one to a row, in {columns} photographs each."
     body = f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
     return section("Sample faces", body)
+
+
+def _whose_model(result: Row) -> str:
+    personal = reading.is_personal((result.get("metrics") or {}).get("method"))
+    return " Each client has a model of its own; one of them is drawn." if personal else ""
 
 
 def _tile(model: str, name: str, rate: Rate) -> str:

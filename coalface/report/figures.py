@@ -62,8 +62,9 @@ def svg(figure: Figure) -> str:
 
 
 def inlined(text: str, prefix: str) -> str:
-    """An SVG for use inside a page: no document header, no namespace addresses, and ids of its own."""
+    """An SVG for use inside a page: no document header, no addresses, no style for the whole page, ids of its own."""
     body = text[text.index("<svg") :]
+    body = re.sub(r"<style.*?</style>", "", body, count=1, flags=re.DOTALL)
     body = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", body)
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", body)
 

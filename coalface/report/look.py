@@ -80,6 +80,7 @@ tr.revealed > :first-child {{ box-shadow: inset 3px 0 var(--alarm); padding-left
 .figures.small {{ grid-template-columns: repeat(auto-fill, minmax(min(100%, 15rem), 1fr)); }}
 figure {{ margin: .4rem 0 0; min-width: 0; }}
 figure svg {{ display: block; width: 100%; height: auto; max-width: 38rem; }}
+svg * {{ stroke-linejoin: round; }}
 .small svg {{ max-width: 22rem; }}
 figure img {{ display: block; width: 100%; max-width: 44rem; height: auto; border-radius: 6px; }}
 pre {{ margin: .4rem 0 .8rem; padding: .8rem 1rem; overflow-x: auto; border-radius: 8px; border: 1px solid var(--line);

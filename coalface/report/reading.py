@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coalface.report.words import DASH, count_text, finite, fmr_text, share_text, told_apart
@@ -46,7 +46,13 @@ def rates(measured: Any) -> dict[str, Rate]:
         _summary("eer", "EER", measured, points, lower_is_better=True),
         _summary("auc", "AUC", measured, points),
     ]
-    return {rate.key: rate for rate in found if rate is not None}
+    by_key = {rate.key: rate for rate in found if rate is not None}
+    return _over_clients(by_key, measured["mean_over_clients"]) if is_personal(measured) else by_key
+
+
+def is_personal(measured: Any) -> bool:
+    """Whether clients have models of their own, so that the numbers are means over clients."""
+    return isinstance(measured, Mapping) and isinstance(measured.get("mean_over_clients"), Mapping)
 
 
 def all_rates(result: Row) -> dict[str, dict[str, Rate]]:
@@ -170,6 +176,18 @@ def outcomes(rounds: Sequence[Row], ledger: Iterable[Row]) -> list[tuple[str, in
 
 
 # --- single rates ---------------------------------------------------------------------------------------------------
+
+
+def _over_clients(one_client: dict[str, Rate], means: Row) -> dict[str, Rate]:
+    """The means in place of one client's rates; its interval says nothing about them, and goes."""
+    values = by_rate_key(means)
+    return {
+        key: replace(
+            rate, value=values[key], low=None, high=None, spread=None, pairs=f"mean over clients, {rate.pairs}"
+        )
+        for key, rate in one_client.items()
+        if key in values
+    }
 
 
 def _accuracy(measured: Row) -> Rate | None:

@@ -73,7 +73,7 @@ def _folds(face: Numbers, at: Place, tip_v: Tensor) -> Tensor:
     """Creases: those of age, and those of the expression."""
     f, age, smile = face, face["age"], face["smile"].clamp(min=0)
     worry = (age - 0.25).clamp(min=0) + 6 * f["brow_raise"].clamp(min=0)
-    lines = wave(8.0 * at.v + 0.9 * at.u * at.u + f["wrinkle_at"]).clamp(min=0)
+    lines = wave(8.0 * at.v + 0.9 * at.u * at.u + f["own_phase"]).clamp(min=0)
     forehead = 0.30 * worry * lines * lines * spot(at.u / 0.62, (at.v - (f["eye_height"] - 0.50)) / 0.22)
     frown_at = spot((at.side - 0.075) / 0.035, (at.v - (f["eye_height"] - 0.17)) / 0.12)
     frown = (0.25 * age + 0.40 * f["frown"]) * frown_at

@@ -116,26 +116,46 @@ def _colours(identities: Identities, f: Numbers) -> dict[str, Tensor]:
 
 
 def numbers(identities: Identities, sitting: dict[str, Tensor]) -> Numbers:
-    """Person and sitting together, each [n, 1, 1] on the person's device."""
-    device = identities.index.device
-    table = torch.stack(list(sitting.values()), 1).to(device)
-    f: Numbers = {name: column.view(-1, 1, 1) for name, column in zip(sitting, table.unbind(1), strict=True)}
-    f |= {name: column.view(-1, 1, 1) for name, column in zip(SHAPE, identities.shape.unbind(1), strict=True)}
-    f |= style_numbers(identities.hair_style)
-    f["age"] = identities.age.view(-1, 1, 1)
+    """Person, sitting and what follows from both, each [n, 1, 1] on the person's device."""
+    table = torch.stack(list(sitting.values()), 1).to(identities.index.device)
+    parts = [
+        {name: column.view(-1, 1, 1) for name, column in zip(sitting, table.unbind(1), strict=True)},
+        {name: column.view(-1, 1, 1) for name, column in zip(SHAPE, identities.shape.unbind(1), strict=True)},
+        style_numbers(identities.hair_style),
+        {"age": identities.age.view(-1, 1, 1)},
+    ]
+    known = {name: number for part in parts for name, number in part.items()}
+    derived = _derived(known) | _glasses(known, identities.glasses)
+    everything = known | derived
+    if len(everything) != sum(len(part) for part in [*parts, derived]):
+        raise AssertionError("two numbers of a sitting bear one name, and one would hide the other")
+    return everything
+
+
+def _derived(f: Numbers) -> Numbers:
+    """What the expression makes of the shape."""
     smile = f["smile"].clamp(min=0)
-    f["gap"] = 0.17 * f["mouth_open"] + 0.03 * (smile - 0.5).clamp(min=0)
-    f["teeth"] = smile + 0.5 * f["mouth_open"] - 0.35
-    f["mouth_v"] = f["mouth_height"] - 0.3 * f["gap"]
-    f["mouth_w"] = f["mouth_width"] * (1 + 0.16 * f["smile"] - 0.10 * f["mouth_open"])
-    f["eye_opened"] = f["eye_open"] * f["lids"] * (1 - 0.22 * smile)
-    f["lash"] = (f["brow_dense"] - 0.5).clamp(0, 1)
-    f["wrinkle_at"] = 3 * f["hair_part"]
-    f["ear_shown"] = f["ear_out"] * f["style_ears"]
-    f["neck"] = 0.40 + 1.0 * (f["head_width"] - 0.74) + 0.8 * f["jaw_square"]
-    habit, width, square, rim = (identities.glasses[:, i].view(-1, 1, 1) for i in range(4))
-    f["glasses"] = habit * (1 - f["glasses_off"]) + (1 - habit) * f["glasses_on"]
-    f["lens_width"] = width + f["glasses_other"] * (0.22 + 0.06 * f["other_width"] - width)
-    f["lens_square"] = square + f["glasses_other"] * (f["other_square"] - square)
-    f["rim"] = rim
-    return f
+    gap = 0.17 * f["mouth_open"] + 0.03 * (smile - 0.5).clamp(min=0)
+    return {
+        "gap": gap,
+        "teeth": smile + 0.5 * f["mouth_open"] - 0.35,
+        "mouth_v": f["mouth_height"] - 0.3 * gap,
+        "mouth_w": f["mouth_width"] * (1 + 0.16 * f["smile"] - 0.10 * f["mouth_open"]),
+        "eye_opened": f["eye_open"] * f["lids"] * (1 - 0.22 * smile),
+        "lash": (f["brow_dense"] - 0.5).clamp(0, 1),
+        "own_phase": 3 * f["hair_part"],  # where this person's wrinkles and curls fall
+        "ear_shown": f["ear_out"] * f["style_ears"],
+        "neck": 0.40 + (f["head_width"] - 0.74) + 0.8 * f["jaw_square"],
+    }
+
+
+def _glasses(f: Numbers, own: Tensor) -> Numbers:
+    """Whether glasses are worn today, and which: the person's own, or others."""
+    habit, width, square, rim = (own[:, i].view(-1, 1, 1) for i in range(4))
+    other = f["glasses_other"]
+    return {
+        "glasses": habit * (1 - f["glasses_off"]) + (1 - habit) * f["glasses_on"],
+        "lens_width": width + other * (0.235 + 0.06 * f["other_width"] - width),
+        "lens_square": square + other * (f["other_square"] - square),
+        "rim": rim,
+    }

@@ -111,7 +111,7 @@ def _expression(draws: _Draws, strength: float) -> dict[str, Tensor]:
 def _light(draws: _Draws, strength: float) -> dict[str, Tensor]:
     across = (0.35 + 0.75 * strength * draws.normal()).clamp(-1.6, 1.6)
     above = (0.50 + 0.40 * strength * draws.normal()).clamp(-0.5, 1.2)
-    rim = math.pi * draws.spread()
+    edge = math.pi * draws.spread()
     warm, fill_warm = 0.10 * strength * draws.normal(), 0.10 * strength * draws.normal()
     hard = (0.55 + 0.35 * strength * draws.spread()).clamp(0.15, 0.95)
     key, fill, frontal = 0.45 + 0.55 * hard, 0.62 - 0.42 * hard, torch.cos(across) * torch.cos(above)
@@ -124,9 +124,9 @@ def _light(draws: _Draws, strength: float) -> dict[str, Tensor]:
         "fill": fill * metered,
         "key_warm": warm.clamp(-0.25, 0.25),
         "fill_warm": fill_warm.clamp(-0.25, 0.25),
-        "rim_x": torch.cos(rim) * 0.9,
-        "rim_y": torch.sin(rim) * 0.6 - 0.3,
-        "rim": (0.5 * strength * (draws.uniform() - 0.45)).clamp(0, 0.5),
+        "edge_x": torch.cos(edge) * 0.9,
+        "edge_y": torch.sin(edge) * 0.6 - 0.3,
+        "edge": (0.5 * strength * (draws.uniform() - 0.45)).clamp(0, 0.5),
         "shadow": (0.6 + 0.3 * strength * draws.spread()).clamp(0, 1),
     }
 

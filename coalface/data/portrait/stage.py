@@ -47,7 +47,7 @@ def lit(face: Numbers, lamp: Lamps, albedo: Tensor, normal: tuple[Tensor, Tensor
     # Light wanders under skin, red farthest: red turns into the shade last.
     direct = torch.stack([(towards + w).clamp(min=0) * (held / (1 + w)) for w in (0.28, 0.14, 0.08)], 1)
     around = open_ * (0.80 - 0.20 * ny)
-    behind = (nx * f["rim_x"] + ny * f["rim_y"] - 0.35 * nz).clamp(min=0) * f["rim"] * open_
+    behind = (nx * f["edge_x"] + ny * f["edge_y"] - 0.35 * nz).clamp(min=0) * f["edge"] * open_
     # Halfway between lamp and camera (0, 0, 1): where a mirror would show the lamp.
     hz = f["key_z"] + 1
     length = (f["key_x"] * f["key_x"] + f["key_y"] * f["key_y"] + hz * hz).sqrt().clamp(min=1e-3)
@@ -96,10 +96,10 @@ def body(face: Numbers, lamp: Lamps, ray: Rays, image: Tensor, skin: Tensor, hai
 
     # hair that hangs: as wide as the head, rounded above, and farther back than the face
     above = (y - 0.2).clamp(-1.1, 0)
-    wide = f["head_width"] * 1.22 + 0.06 * wave(0.5 * y + f["wrinkle_at"]) + 0.08 * y.clamp(0, 1)
+    wide = f["head_width"] * 1.22 + 0.06 * wave(0.5 * y + f["own_phase"]) + 0.08 * y.clamp(0, 1)
     wide = wide * (1 - above * above * (1 / 1.21)).clamp(min=0).sqrt() - 0.02
     hanging = ramp(wide - (tilt + 0.3 * f["r02"]).abs(), 1.5 * soft) * f["style_curtain"]
-    locks = 0.68 + 0.18 * wave(4.5 * tilt + 0.4 * wave(0.6 * y) + f["wrinkle_at"])
+    locks = 0.68 + 0.18 * wave(4.5 * tilt + 0.4 * wave(0.6 * y) + f["own_phase"])
     albedo = blend(albedo, hanging, hair * locks[:, None])
 
     neck_wide = f["neck"] * (1 + 0.35 * ((y - 0.85) / 0.5).clamp(0, 1))

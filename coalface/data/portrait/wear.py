@@ -1,4 +1,4 @@
-"""What grows or sits on a head: hair, hats, beards' outline, glasses."""
+"""What grows or sits on a head: hair, beard, hat, glasses."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def hair_map(face: Numbers) -> tuple[Tensor, Tensor]:
     axis = map_axis(f["age"].device)
     u, v = axis.view(1, 1, -1), axis.view(1, -1, 1)
     side = u.abs()
-    tangle = wave(1.9 * u + f["wrinkle_at"]) * wave(1.7 * v - f["wrinkle_at"]) + 0.6 * wave(4.1 * u) * wave(
-        3.7 * v + f["wrinkle_at"]
+    tangle = wave(1.9 * u + f["own_phase"]) * wave(1.7 * v - f["own_phase"]) + 0.6 * wave(4.1 * u) * wave(
+        3.7 * v + f["own_phase"]
     )
     temple = bump((side - 0.62) / 0.38)
     arch = ((side - 0.75) / 0.8).clamp(0, 1.5)
@@ -60,7 +60,7 @@ def hair_map(face: Numbers) -> tuple[Tensor, Tensor]:
     grows = torch.maximum(-v - line, sides) + 0.05 * f["style_curl"] * tangle * (1 - f["hat"])
     grows = grows - 0.9 * f["style_ears"] * bump((side - 1.98) / 0.20) * bump((v - 0.10) / f["ear_size"])
     full = (grows / 0.45).clamp(0, 1)
-    top = (-v / 1.3).clamp(0, 1) * (1 + 0.3 * f["hair_part"] * u.clamp(-1, 1) * 0.6)
+    top = (-v / 1.3).clamp(0, 1) * (1 + 0.18 * f["hair_part"] * u.clamp(-1, 1))
     thick = f["style_side"] + (f["style_top"] - f["style_side"]) * top
     thick = thick * f["hair_volume"] * f["hair_lift"] * (1 + 0.25 * f["style_curl"] * tangle)
     thick = thick + f["hat"] * (0.13 * ramp(-v - line, 0.2) - 0.7 * thick)
@@ -87,10 +87,10 @@ def strands(face: Numbers, u: Tensor, v: Tensor) -> Tensor:
     """Light and dark along the hair, about −1 … 1, [n, H, W]."""
     f = face
     across = (u - 0.4 * f["hair_part"]) * 3.2 / (0.55 + 0.8 * v.clamp(max=0).abs())
-    across = across + 0.25 * wave(0.7 * v + f["hair_sway"]) + f["wrinkle_at"]
-    straight = 0.6 * wave(1.5 * across) + 0.4 * wave(3.7 * across + 0.3 * v)
-    curls = wave(2.3 * u + 0.4 * wave(1.3 * v)) * wave(2.1 * v + 0.4 * wave(1.7 * u + f["wrinkle_at"]))
-    return straight + f["style_curl"] * (1.4 * curls - 0.6 * straight)
+    across = across + 0.25 * wave(0.7 * v + f["hair_sway"]) + f["own_phase"]
+    straight = 0.30 * wave(1.9 * across) + 0.35 * wave(4.7 * across + 0.3 * v) + 0.2 * wave(1.1 * v)
+    curls = wave(2.3 * u + 0.4 * wave(1.3 * v)) * wave(2.1 * v + 0.4 * wave(1.7 * u + f["own_phase"]))
+    return straight + f["style_curl"] * (1.3 * curls - 0.4 * straight)
 
 
 def glasses(face: Numbers, ray: Rays, hit: Hit) -> tuple[Tensor, Tensor, Tensor]:
@@ -109,7 +109,7 @@ def glasses(face: Numbers, ray: Rays, hit: Hit) -> tuple[Tensor, Tensor, Tensor]
     round_, square = (lx * lx + ly * ly).sqrt(), torch.maximum(lx.abs(), ly.abs())
     inwards = (1 - round_ - 0.8 * f["lens_square"] * (square - round_)) * width
     rim = ramp(f["rim"] * 0.5 - inwards.abs() + 0.3 * soft, soft)
-    bridge = ramp(f["rim"] * 0.45 - (y - f["eye_height"] * f["head_height"] - 0.0).abs(), soft)
+    bridge = ramp(f["rim"] * 0.45 - (y - f["eye_height"] * f["head_height"]).abs(), soft)
     bridge = bridge * ramp(centre - width - x.abs() + 0.02, soft)
     lens = ramp(inwards, soft)
     glare = lens * bump((lx + 0.8 * ly - 0.5 * f["key_x"]) / 0.35)

@@ -1,0 +1,116 @@
+"""FedFV: one identity per client, against mixtures of other clients' class embeddings.
+Liu et al. 2022.  docs/algorithms/fedfv.md maps equations to lines.
+
+keeps   images
+sends   change of the backbone   summed
+        class embedding          REVEALED to the server: it is a face template
+                                 and other clients are sent mixtures of it, from which it can be solved (docs: Limits)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from coalface.algorithms import revealed_embedding
+from coalface.algorithms.revealed_embedding import RevealedEmbedding, Server, Trained, with_revealed
+from coalface.data.population import ClientFaces
+from coalface.local import Batch, Losses
+from coalface.method import Local, Types
+from coalface.models.net import Net
+from coalface.normalisation import moved
+from coalface.received import Received
+from coalface.wire import sends
+
+TOO_SHORT = 1e-3  # a sum of class embeddings that cancel has no direction
+REDRAWS = 20
+
+Members = dict[int, Tensor]  # client -> who is in each of its equivalents, int64 [n, k]; empty where nobody can be
+
+
+@dataclass(frozen=True)
+class Broadcast(revealed_embedding.Broadcast):
+    equivalents: Tensor = sends(
+        "equivalent class embeddings: normalised means of a few OTHER clients' class embeddings; zeros where none"
+    )
+
+
+@dataclass(frozen=True)
+class FedFV(RevealedEmbedding):
+    """One identity per client, by softmax against normalised means of a few other clients' class embeddings."""
+
+    equivalents: int = 100  # n, negatives sent to a client
+    fused: int = 2  # k, class embeddings in each of them; 3 is the paper's safe variant
+    scale: float = 16.0  # the paper has 1, which is a nearly uniform softmax
+    margin: float = 0.0
+
+    types: ClassVar[Types] = replace(RevealedEmbedding.types, broadcast=Broadcast)
+
+    def __post_init__(self) -> None:
+        if self.equivalents < 1 or self.fused < 1:
+            raise ValueError(f"equivalents and fused must be at least 1, not {self.equivalents} and {self.fused}")
+
+    def open_round(self, server: Server, called: list[int], generator: torch.Generator) -> Members:
+        """Equivalents of clients that are not called, the same for all; or, if they are too few, of all others."""
+        known = server.known.nonzero().flatten().cpu()
+        outside = known[~torch.isin(known, torch.tensor(called))]
+        if len(outside) >= self.fused:
+            return dict.fromkeys(called, self.draw(server, outside, generator))
+        return {client: self.draw(server, known[known != client], generator) for client in called}
+
+    def draw(self, server: Server, pool: Tensor, generator: torch.Generator) -> Tensor:
+        """Members [n, k] of the equivalents, distinct within each; those that cancel are drawn again."""
+        if len(pool) < self.fused:
+            return torch.empty(0, self.fused, dtype=torch.int64)
+        members = pool[distinct(len(pool), self.equivalents, self.fused, generator)]
+        for _ in range(REDRAWS):
+            cancelled = (fuse(server.class_embeddings, members) == 0).all(dim=1).cpu()
+            if not bool(cancelled.any()):
+                break
+            members[cancelled] = pool[distinct(len(pool), int(cancelled.sum()), self.fused, generator)]
+        return members
+
+    def broadcast(self, server: Server, opened: Members, client: int) -> Broadcast:
+        mixed = fuse(server.class_embeddings, opened[client])
+        absent = mixed.new_zeros(self.equivalents - len(mixed), mixed.shape[1])
+        return Broadcast(server.backbone, server.class_embeddings[client], torch.cat([mixed, absent]))
+
+    def start(
+        self, net: Net, broadcast: Broadcast, private: None, faces: ClientFaces, generator: torch.Generator
+    ) -> Local:
+        return Local(self.trained_from(net, broadcast, faces), fixed=broadcast.equivalents)
+
+    def objective(self, net: Net, trained: Trained, fixed: Tensor, batch: Batch) -> Losses:
+        features = F.normalize(
+            net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen"), dim=1
+        )
+        own = features @ F.normalize(trained.class_embedding, dim=0)
+        absent = (fixed == 0).all(dim=1)  # without any equivalent the softmax has one class: loss and gradient are 0
+        others = (features @ fixed.T).masked_fill(absent, -torch.inf)
+        logits = self.scale * torch.cat([own[:, None] - self.margin, others], dim=1)
+        return {"loss": -F.log_softmax(logits, dim=1)[:, 0], "own_cosine": own}
+
+    def server_round(self, server: Server, received: Received) -> Server:
+        embeddings = with_revealed(server.class_embeddings, received)
+        return Server(moved(server.backbone, received.mean("backbone")), embeddings)
+
+
+def fuse(embeddings_CD: Tensor, members_NK: Tensor) -> Tensor:
+    """The normalised mean of each row's members, [N, D]; zeros where they cancel."""
+    total = embeddings_CD[members_NK.to(embeddings_CD.device)].sum(dim=1)
+    length = total.norm(dim=1, keepdim=True)
+    return torch.where(length < TOO_SHORT, 0.0, total / length.clamp(min=TOO_SHORT))
+
+
+def distinct(pool: int, rows: int, each: int, generator: torch.Generator) -> Tensor:
+    """``each`` different numbers below ``pool`` in each row, every subset as likely as any other (Floyd's method)."""
+    chosen = torch.empty(rows, 0, dtype=torch.int64)
+    for last in range(pool - each, pool):
+        drawn = torch.randint(last + 1, (rows, 1), generator=generator)
+        taken = (chosen == drawn).any(dim=1, keepdim=True)
+        chosen = torch.cat([chosen, torch.where(taken, last, drawn)], dim=1)
+    return chosen

@@ -1,0 +1,122 @@
+"""FedUV: one identity per client, trained towards a secret codeword; no class embedding is shared at all.
+Hosseini et al. 2021.  docs/algorithms/feduv.md maps equations to lines.
+
+keeps   images, its codeword
+sends   change of the backbone    summed
+        change of the code head   summed; of one client alone it tells the codeword (docs: Limits)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from coalface import wire
+from coalface.algorithms.codewords import CODES, codeword
+from coalface.algorithms.revealed_embedding import SharedNormalisation, device_of, refuse_several_identities
+from coalface.data.population import ClientFaces, Population
+from coalface.local import Batch, Losses
+from coalface.method import Local, Method, Types
+from coalface.models.net import Net, Weights
+from coalface.normalisation import change, moved, travelling
+from coalface.received import Received
+from coalface.wire import Count, Summed, sends
+
+
+@dataclass(frozen=True)
+class Server:
+    backbone: Weights
+    code_head: Tensor  # W' [c, d], no bias
+
+
+@dataclass(frozen=True)
+class Broadcast(wire.Broadcast):
+    backbone: Weights = sends("the current backbone")
+    code_head: Tensor = sends("the current code head, the same for all")
+    user: int = sends("the client's number, which makes its codeword unlike all others")
+
+
+@dataclass(frozen=True)
+class Upload(wire.Upload):
+    backbone: Summed[Weights] = sends("change of the backbone")
+    code_head: Summed[Tensor] = sends("change of the code head")
+    images: Count = sends("how many images the client holds")
+
+
+@dataclass(frozen=True)
+class Trained:
+    backbone: Weights
+    code_head: Tensor
+
+
+@dataclass(frozen=True)
+class FedUV(Method):
+    """One identity per client, each trained towards its own secret codeword of an error-correcting code."""
+
+    code_length: Literal[127, 255, 511] = 511  # c
+    user_bits: int = 32  # of the message; the rest of it is the client's secret
+    similarity: Literal["code", "embedding"] = "code"  # unknown faces are compared by y (c numbers) or by g (d numbers)
+    normalisation: SharedNormalisation = "frozen"
+
+    types: ClassVar[Types] = Types(Server, Broadcast, Upload)
+    common = ("backbone", "code_head")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.user_bits < CODES[self.code_length].message:
+            most = CODES[self.code_length].message - 1
+            raise ValueError(f"user_bits must be 1 to {most}, so that a secret is left, not {self.user_bits}")
+
+    def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
+        refuse_several_identities(population)
+        if len(population) > 1 << self.user_bits:
+            raise ValueError(f"{len(population)} clients need more than {self.user_bits} user_bits")
+        head = torch.rand(self.code_length, net.embedding, generator=generator) * 2 - 1
+        return Server(weights, (head / net.embedding**0.5).to(device_of(weights)))
+
+    def broadcast(self, server: Server, opened: None, client: int) -> Broadcast:
+        return Broadcast(server.backbone, server.code_head, user=client)
+
+    def expected(self, broadcast: Broadcast) -> Upload:
+        return Upload(travelling(broadcast.backbone, self.normalisation), broadcast.code_head, images=0)
+
+    def start(
+        self, net: Net, broadcast: Broadcast, private: None, faces: ClientFaces, generator: torch.Generator
+    ) -> Local:
+        # The client's generator is the same every round, so the secret is drawn again and need not be stored.
+        secret = codeword(CODES[self.code_length], broadcast.user, self.user_bits, generator)
+        return Local(Trained(broadcast.backbone, broadcast.code_head), fixed=secret.to(broadcast.code_head.device))
+
+    def objective(self, net: Net, trained: Trained, fixed: Tensor, batch: Batch) -> Losses:
+        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        right = (features @ trained.code_head.T) * fixed > 0
+        loss = F.relu(1 - code_scores(features, trained.code_head, fixed))
+        return {"loss": loss, "bits_right": right.to(loss.dtype).mean(dim=1)}
+
+    def upload(self, broadcast: Broadcast, trained: Trained, faces: ClientFaces) -> Upload:
+        backbone = change(broadcast.backbone, trained.backbone, self.normalisation)
+        return Upload(backbone, trained.code_head - broadcast.code_head, images=len(faces))
+
+    def server_round(self, server: Server, received: Received) -> Server:
+        backbone = moved(server.backbone, received.mean("backbone"))
+        return Server(backbone, server.code_head + received.mean("code_head"))
+
+    def embedder(self, server: Server, private: None = None) -> Weights:
+        return server.backbone
+
+    def head(self, server: Server) -> Tensor | None:
+        return server.code_head if self.similarity == "code" else None
+
+
+def code_scores(features_BD: Tensor, code_head_CD: Tensor, codeword_C: Tensor) -> Tensor:
+    """(1/c)·vᵀy with y = √c·W'g/‖W'g‖: the cosine of codeword and output, [B]."""
+    unit_BC: Tensor = F.normalize(features_BD @ code_head_CD.T, dim=1)
+    return unit_BC @ F.normalize(codeword_C, dim=0)
+
+
+def acceptance_threshold(warm_up_scores: Tensor, accepted: float = 0.9) -> float:
+    """τ_u: the score that this share of the person's own warm-up images reaches."""
+    return float(warm_up_scores.quantile(1 - accepted))

@@ -1,0 +1,131 @@
+"""The contract of FedAwS, FedFace and FedFV: one identity per client, whose class embedding the server holds.
+
+keeps   images
+sends   change of the backbone   summed
+        class embedding          REVEALED to the server: it is a face template
+
+What the server does with the class embeddings, and what it sends besides a client's own, is each method's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from coalface import wire
+from coalface.algorithms.fedavg import mean_feature
+from coalface.data.population import ClientFaces, Population
+from coalface.method import Method, Types
+from coalface.metrics.collapse import max_cosine, mean_cosine
+from coalface.models.net import Net, Weights
+from coalface.normalisation import change, travelling
+from coalface.received import Received
+from coalface.wire import Count, Revealed, Summed, sends
+
+LARGEST_MAX_COSINE = 10_000  # classes; above it the highest cosine would cost more than the round
+
+Init = Literal["random", "mean_feature"]
+SharedNormalisation = Literal["frozen", "average"]  # statistics of one face alone are worth nothing: no "local"
+
+
+@dataclass(frozen=True)
+class Server:
+    backbone: Weights
+    class_embeddings: Tensor  # [C, d], unit rows; a row of zeros is a client that was not heard from yet
+
+    @property
+    def known(self) -> Tensor:
+        """Whose class embedding is here, bool [C]."""
+        return self.class_embeddings.any(dim=1)
+
+
+@dataclass(frozen=True)
+class Broadcast(wire.Broadcast):
+    backbone: Weights = sends("the current backbone")
+    class_embedding: Tensor = sends("the client's own class embedding; zeros if the server has none yet")
+
+
+@dataclass(frozen=True)
+class Upload(wire.Upload):
+    backbone: Summed[Weights] = sends("change of the backbone")
+    class_embedding: Revealed[Tensor] = sends("the class embedding of the client's one person: A FACE TEMPLATE")
+    images: Count = sends("how many images the client holds")
+
+
+@dataclass(frozen=True)
+class Trained:
+    backbone: Weights
+    class_embedding: Tensor  # [d]
+
+
+@dataclass(frozen=True)
+class RevealedEmbedding(Method):
+    """What these methods share. ``start``, ``objective`` and ``server_round`` are their own."""
+
+    init: Init = "mean_feature"  # of a class embedding: by the server, or on the client from its own images
+    normalisation: SharedNormalisation = "frozen"
+
+    types: ClassVar[Types] = Types(Server, Broadcast, Upload)
+
+    def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
+        refuse_several_identities(population)
+        embeddings = torch.zeros(len(population), net.embedding)
+        if self.init == "random":
+            embeddings = F.normalize(torch.randn(embeddings.shape, generator=generator), dim=1)
+        return Server(weights, embeddings.to(device_of(weights)))
+
+    def broadcast(self, server: Server, opened: Any, client: int) -> Any:
+        return Broadcast(server.backbone, server.class_embeddings[client])
+
+    def expected(self, broadcast: Any) -> Upload:
+        return Upload(travelling(broadcast.backbone, self.normalisation), broadcast.class_embedding, images=0)
+
+    def trained_from(self, net: Net, broadcast: Any, faces: ClientFaces) -> Trained:
+        """The backbone and the class embedding as sent; one that the server does not have is made here."""
+        embedding = broadcast.class_embedding
+        if not bool(embedding.any()):
+            embedding = mean_feature(net, broadcast.backbone, faces.images)
+        return Trained(broadcast.backbone, embedding)
+
+    def upload(self, broadcast: Any, trained: Trained, faces: ClientFaces) -> Upload:
+        backbone = change(broadcast.backbone, trained.backbone, self.normalisation)
+        return Upload(backbone, F.normalize(trained.class_embedding, dim=0), images=len(faces))
+
+    def monitors(self, server: Server) -> dict[str, float]:
+        rows = server.class_embeddings[server.known]
+        if len(rows) < 2:
+            return {}
+        found = {"class_mean_cosine": mean_cosine(rows)}
+        if len(rows) <= LARGEST_MAX_COSINE:
+            found["class_max_cosine"] = max_cosine(rows)
+        return found
+
+    def embedder(self, server: Server, private: None = None) -> Weights:
+        return server.backbone
+
+
+def with_revealed(embeddings_CD: Tensor, received: Received) -> Tensor:
+    """The server's class embeddings with those that clients have just sent; of unit length, whatever they sent."""
+    sent = received.revealed("class_embedding")
+    clients = torch.tensor(list(sent), device=embeddings_CD.device)
+    rows = torch.stack([embedding.to(embeddings_CD.device) for embedding in sent.values()])
+    return embeddings_CD.index_copy(0, clients, F.normalize(rows, dim=1))
+
+
+def refuse_several_identities(population: Population) -> None:
+    """One class embedding, target or codeword per client is one person per client."""
+    for client, identities in enumerate(population.clients):
+        if len(identities) > 1:
+            raise ValueError(
+                f"this method takes one identity per client, and client {client} holds {len(identities)}: "
+                "set data.identities_each=1, or choose a method for several"
+            )
+
+
+def device_of(weights: Weights) -> torch.device:
+    """Where the server computes."""
+    return next(iter(weights.parameters.values())).device

@@ -1,0 +1,49 @@
+"""What the one-identity methods share: objectives that stack over clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.func import vmap
+
+from coalface import seeding, tree
+from coalface.data.population import Population
+from coalface.federation import Rounds
+from coalface.local import Batch
+from coalface.models.net import Net
+from tests.conftest import small_run
+
+
+@pytest.mark.parametrize("name", ["fedaws", "fedface", "feduv", "fedfv", "random_targets"])
+def test_the_objective_under_vmap_is_the_objective_of_each(
+    name: str, net: Net, population: Population, tmp_path: Path
+) -> None:
+    run = small_run(name, net, population, tmp_path)
+    server = run.run(Rounds(rounds=2))
+    clients = [0, 1, 2]
+    opened = run.method.open_round(server, clients, seeding.generator(0, "round", 3))
+    locals_ = [
+        run.method.start(
+            net, run.method.broadcast(server, opened, c), None, population[c], seeding.generator(0, "start", c)
+        )
+        for c in clients
+    ]
+    kind, has_fixed = type(locals_[0].trained), locals_[0].fixed is not None
+
+    def one(leaves: dict[str, torch.Tensor], fixed: Any, images: torch.Tensor, labels: torch.Tensor) -> Any:
+        return run.method.objective(net, tree.rebuild(kind, leaves), fixed, Batch(images, labels))
+
+    trained = [tree.leaves(local.trained) for local in locals_]
+    stacked = {path: torch.stack([leaves[path] for leaves in trained]) for path in trained[0]}
+    fixed = torch.stack([local.fixed for local in locals_]) if has_fixed else None
+    images = torch.stack([population[c].images for c in clients])
+    labels = torch.stack([population[c].labels for c in clients])
+    together = vmap(one, in_dims=(0, 0 if has_fixed else None, 0, 0))(stacked, fixed, images, labels)
+    for position, (client, local) in enumerate(zip(clients, locals_, strict=True)):
+        batch = Batch(population[client].images, population[client].labels)
+        alone = run.method.objective(net, local.trained, local.fixed, batch)
+        for part, value in alone.items():
+            torch.testing.assert_close(together[part][position], value, rtol=1e-5, atol=1e-6)

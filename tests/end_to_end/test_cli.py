@@ -1,0 +1,129 @@
+"""The command line as its users meet it: what it writes, and how it says no."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coalface.cli import main
+from tests.end_to_end.conftest import coalface, small
+
+
+def test_a_run_writes_what_it_promises(finished: Path) -> None:
+    result = json.loads((finished / "result.json").read_text())
+    assert result["method"] == "fedavg/private-head" and result["rounds"] == 4 and result["seed"] == 0
+    assert set(result["metrics"]) == {"start", "method", "central"}
+    assert set(result["gain_recovered"]) == {"accuracy", "tar@0.001", "tar@0.01"}
+    assert len(result["checkpoint_sha256"]) == 64 and result["images_per_second"] > 0
+    assert {"python", "torch", "numpy", "coalface"} <= set(result["versions"])
+    ledger = [json.loads(line) for line in (finished / "ledger.jsonl").open()]
+    assert len(ledger) == 4 * 4
+    assert set(ledger[0]) == {
+        "round", "attempt", "client", "outcome", "images", "seconds", "bytes_down", "bytes_up",
+    }  # fmt: skip
+    assert result["bytes"]["up"] == sum(row["bytes_up"] for row in ledger)
+    page = (finished / "report.html").read_text()
+    assert "fedavg/private-head" in page and "change of the backbone" in page
+    assert (finished / "model.safetensors").exists()
+
+
+def test_a_run_can_be_evaluated_on_photographs(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = make_photos(tmp_path / "photos", identities=24, each=4)
+    assert main(["pairs", str(photos), "--count", "200", "--out", str(tmp_path / "pairs.csv")]) == 0
+    capsys.readouterr()
+    assert main(["eval", str(finished), "--data", str(photos), "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["genuine_pairs"] == 24 * 6
+    listed = ["--pairs", str(tmp_path / "pairs.csv")]
+    assert main(["eval", str(finished), "--data", str(photos), *listed, "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["pairs"] == 200
+
+
+def test_a_run_on_photographs_shows_no_face(tmp_path: Path) -> None:
+    photos = make_photos(tmp_path / "photos", identities=40, each=4)
+    settings = small("data.public=8", "rounds.rounds=1", "training.batch=0")
+    coalface("run", "fedavg/shared-head", *settings, "--data", photos, "--out", tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "data:image/png" not in page
+    written = "".join(p.read_text() for p in (tmp_path / "run").glob("*.json*")) + page
+    assert "somebody" not in written.replace(str(photos), "")  # identities are numbers; the folder's names stay outside
+
+
+def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["centralised"]["disclosure"]["once"][0]["seen"] == "REVEALED"
+    assert [f["seen"] for f in rows["fedavg/private-head"]["disclosure"]["up"]] == ["summed", "count"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "fedavgg/shared-head", "--out", "OUT"], "did you mean fedavg/shared-head?"),
+        (["run", "demo", "--set", "data.publik=3", "--out", "OUT"], "did you mean public?"),
+        (["run", "demo", "--set", "training.rate=fast", "--out", "OUT"], "training.rate must be a number, not 'fast'"),
+        (["run", "demo", "--set", "training.rate=0", "--out", "OUT"], "rate must be above 0"),
+        (["run", "demo", "--set", "rounds", "--out", "OUT"], "--set takes name=value"),
+        (["run", "demo", "--set", "model=resnet99", "--out", "OUT"], "resnet99"),
+        (["run", "demo", "--data", "MISSING", "--out", "OUT"], "is not a folder"),
+        (["run", "demo", "--data", "BROKEN", "--out", "OUT", *small("data.test=20")], "broken.jpg"),
+        (["run", "demo", "--data", "FEW", "--out", "OUT"], "identities are missing"),
+        (["run", "demo", "--weights", "MISSING", "--out", "OUT", *small()], "MISSING"),
+        (["run", "demo", "--set", "engine=x", "--out", "OUT"], "no setting 'engine'"),
+        (["run", "demo", "--engine", "warp", "--out", "OUT"], "invalid choice: 'warp'"),
+        (["run", "local_only", "--engine", "stacked", "--out", "OUT", *small()], "cannot run local_only"),
+        (["resume", "MISSING"], "holds no run"),
+        (["eval", "MISSING", "--data", "FEW"], "--model"),
+        (["dance"], "invalid choice: 'dance'"),
+    ],
+)
+def test_bad_requests_get_one_line_and_leave_nothing(
+    arguments: list[str], says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_photos(tmp_path / "FEW", identities=3, each=2)
+    make_photos(tmp_path / "BROKEN", identities=40, each=2)
+    (tmp_path / "BROKEN" / "somebody003" / "broken.jpg").write_bytes(b"\xff\xd8 not a photograph")
+    places = {name: str(tmp_path / name) for name in ("OUT", "MISSING", "BROKEN", "FEW")}
+    try:
+        code = main([*(places.get(a, a) for a in arguments), *(["--quiet"] if arguments[0] == "run" else [])])
+    except SystemExit as stop:
+        code = int(str(stop.code))
+    lines = [line for line in capfd.readouterr().err.splitlines() if line]
+    assert code == 2
+    assert len(lines) == 1 and says.replace("MISSING", places["MISSING"]) in lines[0]
+    assert not (tmp_path / "OUT").exists()
+
+
+def test_an_existing_folder_is_not_overwritten(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(p.name for p in finished.iterdir())
+    assert main(["run", "demo", "--out", str(finished)]) == 2
+    assert "coalface resume" in capsys.readouterr().err
+    assert sorted(p.name for p in finished.iterdir()) == before
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert all(verb in text for verb in ("demo", "run", "resume", "eval", "list", "pairs")) and "start here" in text
+
+
+def test_faults_are_injected_from_the_command_line(tmp_path: Path) -> None:
+    settings = small("faults.dropout=0.3", "faults.damaged=0.2", "rounds.quorum=0.2", "rounds.rounds=6")
+    coalface("run", "fedavg/shared-head", *settings, "--out", tmp_path / "run")
+    outcomes = {json.loads(line)["outcome"].split(":")[0] for line in (tmp_path / "run" / "ledger.jsonl").open()}
+    assert {"counted", "dropped out", "refused"} <= outcomes
+
+
+def make_photos(root: Path, identities: int, each: int) -> Path:
+    image = pytest.importorskip("PIL.Image")
+    for identity in range(identities):
+        folder = root / f"somebody{identity:03d}"
+        folder.mkdir(parents=True)
+        for number in range(each):
+            colour = (identity * 6 % 256, 255 - identity * 5 % 256, number * 50)
+            image.new("RGB", (40, 40), colour).save(folder / f"{number}.jpg")
+    return root

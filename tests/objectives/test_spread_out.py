@@ -1,0 +1,121 @@
+"""The server's spread-out step: the sound form converges, the papers' and the release's do what their numbers say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from coalface.metrics.collapse import max_cosine, mean_cosine
+from coalface.objectives.spread_out import by_mean, by_row, by_sum, repulsion
+
+MARGIN = 0.3
+
+
+def pair(cosine: float) -> Tensor:
+    return torch.tensor([[1.0, 0.0], [cosine, (1 - cosine**2) ** 0.5]], dtype=torch.float64)
+
+
+def around_one_point(classes: int, cosine: float, dimensions: int = 512) -> Tensor:
+    """Unit rows whose cosines are all near ``cosine``: a common direction, and each its own."""
+    drawn = torch.randn(classes + 1, dimensions, generator=torch.Generator().manual_seed(1))
+    drawn = F.normalize(drawn, dim=1)
+    return F.normalize(cosine**0.5 * drawn[0] + (1 - cosine) ** 0.5 * drawn[1:], dim=1)
+
+
+def regulariser(w: Tensor) -> Tensor:
+    """The definition, as in the papers: a sum over ordered pairs."""
+    cosines = w @ w.T
+    return (F.relu(cosines - MARGIN).square() * (1 - torch.eye(len(w), dtype=w.dtype))).sum()
+
+
+def test_the_push_is_the_gradient_of_the_sum_over_pairs() -> None:
+    w = around_one_point(12, 0.5, 16).double().requires_grad_()
+    (gradient,) = torch.autograd.grad(regulariser(w), w)
+    torch.testing.assert_close(4 * repulsion(w.detach(), MARGIN).push, gradient)
+
+
+@pytest.mark.parametrize("cosine", [0.31, 0.4, 0.6, 0.8, 0.95, 0.99])
+def test_two_vectors_come_to_the_margin_and_never_below(cosine: float) -> None:
+    w, seen = pair(cosine), []
+    for _ in range(200):
+        w = by_row(w, MARGIN, 1, within=0.0)
+        seen.append(float(w[0] @ w[1]))
+    assert min(seen) >= MARGIN - 1e-3
+    assert seen == sorted(seen, reverse=True)  # from above, without a swing
+    assert seen[-1] == pytest.approx(MARGIN, abs=1e-3)
+    assert w.norm(dim=1).tolist() == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.parametrize("cosine", [0.35, 0.8, 0.99])
+def test_a_thousand_collapsed_classes_separate(cosine: float) -> None:
+    spread = by_row(around_one_point(1000, cosine, 128), MARGIN, 100)
+    assert max_cosine(spread) <= MARGIN + 0.011
+
+
+def test_what_is_spread_already_stays_bit_for_bit() -> None:
+    w = torch.eye(8)
+    assert torch.equal(by_row(w, MARGIN, 10), w)
+    assert torch.equal(by_sum(w, MARGIN, 10.0), w)
+
+
+@pytest.mark.parametrize("step", [lambda w: by_row(w, MARGIN, 3), lambda w: by_sum(w, MARGIN, 0.01)])
+def test_turning_everything_turns_the_result(step: object) -> None:
+    """What IPFed rests on: the step commutes with a rotation that the server does not know."""
+    w = around_one_point(20, 0.6, 16).double()
+    turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(2), dtype=w.dtype)).Q
+    torch.testing.assert_close(step(w @ turn), step(w) @ turn)  # type: ignore[operator]
+    torch.testing.assert_close(regulariser(w @ turn), regulariser(w))
+
+
+@pytest.mark.parametrize("block", [1, 7, 49, 50, 64])
+@pytest.mark.parametrize("nearest", [0, 5])
+def test_tiles_are_exact(block: int, nearest: int) -> None:
+    w = around_one_point(50, 0.4, 24).double()
+    whole, tiled = (repulsion(w, MARGIN, nearest=nearest, block=b) for b in (1000, block))
+    torch.testing.assert_close(tiled.push, whole.push, rtol=1e-12, atol=1e-14)
+    assert torch.equal(tiled.active, whole.active)
+    assert float(tiled.highest) == pytest.approx(float(whole.highest), abs=1e-14)
+
+
+def test_nearest_of_all_is_all_and_nearest_one_is_the_closest() -> None:
+    w = around_one_point(10, 0.5, 16).double()
+    torch.testing.assert_close(repulsion(w, MARGIN, nearest=9).push, repulsion(w, MARGIN).push)
+    cosines = (w @ w.T).fill_diagonal_(-2)
+    closest, who = cosines.max(dim=1)
+    torch.testing.assert_close(repulsion(w, MARGIN, nearest=1).push, (closest - MARGIN)[:, None] * w[who])
+
+
+@pytest.mark.parametrize("classes", [0, 1])
+def test_too_few_classes_are_left_alone(classes: int) -> None:
+    w = torch.eye(4)[:classes]
+    for spread in (by_row(w, MARGIN, 3), by_sum(w, MARGIN, 1.0), by_mean(w, MARGIN)):
+        assert torch.equal(spread, w)
+    assert torch.equal(by_row(w, MARGIN, 3, nearest=2), w)
+
+
+def test_the_printed_step_of_ten_destroys_the_targets() -> None:
+    """By hand: cosine 0.4, excess 0.1, a = 4·10·0.1 = 4; cosine after ((1+16)·0.4 − 8)/(1+16−3.2) = −0.087, and each
+    is at (1 − 4·0.4)/√13.8 = −0.162 to where it was: another person's place. λη = 0.01 keeps it at 0.999."""
+    before = pair(0.4)
+    after = by_sum(before, MARGIN, 10.0)
+    assert float(after[0] @ after[1]) == pytest.approx(-1.2 / 13.8)
+    assert (after * before).sum(dim=1).tolist() == pytest.approx([-0.6 / 13.8**0.5] * 2)
+    kept = by_sum(before, MARGIN, 0.01)
+    assert float((kept * before).sum(dim=1).min()) > 0.999
+
+
+def test_the_printed_step_never_separates_a_thousand_but_the_small_one_does() -> None:
+    for step, separated in ((10.0, False), (0.01, True)):
+        w = around_one_point(1000, 0.35, 512)
+        for _ in range(20):
+            w = by_sum(w, MARGIN, step)
+        cosines = (w @ w.T).fill_diagonal_(-1)
+        assert (float((cosines > MARGIN + 0.01).float().mean()) < 0.01) == separated
+
+
+def test_the_release_moves_nothing() -> None:
+    w = around_one_point(1000, 0.8, 64)
+    assert abs(mean_cosine(by_mean(w, MARGIN)) - mean_cosine(w)) < 1e-3
+    assert mean_cosine(by_row(w, MARGIN, 5)) < mean_cosine(w) - 0.2  # where five sound steps move a lot
