@@ -2,8 +2,8 @@
 
     python benchmarks/synthetic_difficulty.py --scale full --device cuda --out results
 
-writes synthetic_difficulty.json and synthetic_difficulty.md. Every seed draws its own people, so the spread over seeds
-holds both the people and the training.
+writes synthetic_difficulty.json and synthetic_difficulty.md after every cell; cells that the JSON file already holds
+are not run again. Every seed draws its own people, so the spread over seeds holds both the people and the training.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from coalface.models.net import Net, scaled
 from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
 
 DIFFICULTIES = {"easy": EASY, "standard": STANDARD, "hard": HARD}
-MODELS = ("feduv_cnn", "iresnet18")
 TEST_FROM = 1_000_000  # training people are numbered from 0, test people from here: never the same person
 FMR = 1e-3
 SOFTMAX_SCALE = 16.0
@@ -36,7 +36,7 @@ SOFTMAX_SCALE = 16.0
 @dataclass(frozen=True)
 class Scale:
     size: int
-    people: tuple[int, ...]  # training identities: fewer, and more
+    networks: tuple[tuple[str, int], ...]  # which, and on how many identities
     images_each: int
     shown: int  # images shown in training, the same for every cell
     batch: int
@@ -47,8 +47,10 @@ class Scale:
 
 
 SCALES = {
-    "smoke": Scale(32, (20,), 8, 160, 32, 60, 6, 200, 1),
-    "full": Scale(64, (300, 2000), 20, 400_000, 256, 400, 10, 6000, 3),
+    "smoke": Scale(32, (("feduv_cnn", 20), ("iresnet18", 20)), 8, 160, 32, 60, 6, 200, 1),
+    "full": Scale(
+        64, (("feduv_cnn", 300), ("feduv_cnn", 2000), ("iresnet18", 2000)), 20, 500_000, 512, 400, 10, 6000, 3
+    ),
 }
 
 
@@ -74,30 +76,34 @@ def main() -> None:
     gpu = options.device == "cuda" or (options.device == "auto" and torch.cuda.is_available())
     device = torch.device("cuda" if gpu else "cpu")
     scale = SCALES[options.scale]
-    cells: list[Cell] = []
+    cells = read(options.out, scale)
     for seed in range(scale.seeds):
         for difficulty in DIFFICULTIES:
-            cells += measure(difficulty, scale, seed, device)
-            write(options.out, cells, scale, options.scale, device)
+            for cell in measure(difficulty, scale, seed, device, cells):
+                cells.append(cell)
+                write(options.out, cells, scale, options.scale, device)
+                print(cell, flush=True)
 
 
-def measure(difficulty: str, scale: Scale, seed: int, device: torch.device) -> list[Cell]:
-    """All cells of one difficulty and one seed."""
+def measure(difficulty: str, scale: Scale, seed: int, device: torch.device, done: list[Cell]) -> Iterator[Cell]:
+    """The cells of one difficulty and one seed that are not done."""
+    have = {(cell.model, cell.people) for cell in done if (cell.difficulty, cell.seed) == (difficulty, seed)}
+    missing = [network for network in (("pixels", 0), *scale.networks) if network not in have]
+    if not missing:
+        return
     conditions, faces = DIFFICULTIES[difficulty], seeding.derive(seed, "faces")
     test = draw_faceset(TEST_FROM, scale.test_people, scale.test_images, scale.size, faces, conditions, device)
-    train = draw_faceset(0, max(scale.people), scale.images_each, scale.size, faces, conditions, device)
-    pixels = test.images.flatten(1).float()
-    cells = [Cell(difficulty, "pixels", 0, seed, *tested(pixels - pixels.mean(0), test, scale, seed), 0.0)]
-    for model in MODELS:
-        for people in scale.people:
-            start = time.perf_counter()
-            network = trained(model, train.images[: people * scale.images_each], people, scale, seed, device)
-            seconds = time.perf_counter() - start
-            cells.append(
-                Cell(difficulty, model, people, seed, *tested(embedded(network, test), test, scale, seed), seconds)
-            )
-            print(cells[-1], flush=True)
-    return cells
+    train = draw_faceset(0, max(n for _, n in missing), scale.images_each, scale.size, faces, conditions, device)
+    for model, people in missing:
+        start = time.perf_counter()
+        if model == "pixels":
+            embeddings = test.images.flatten(1).float()
+            embeddings -= embeddings.mean(0)
+        else:
+            images = train.images[: people * scale.images_each]
+            embeddings = embedded(trained(model, images, people, scale, seed, device), test)
+        seconds = time.perf_counter() - start
+        yield Cell(difficulty, model, people, seed, *tested(embeddings, test, scale, seed), seconds)
 
 
 def trained(model: str, images: Tensor, people: int, scale: Scale, seed: int, device: torch.device) -> nn.Module:
@@ -108,12 +114,14 @@ def trained(model: str, images: Tensor, people: int, scale: Scale, seed: int, de
     proxies = nn.Parameter(torch.randn(people, net.embedding, generator=generator).to(device))
     labels = torch.arange(people, device=device).repeat_interleave(scale.images_each)
     steps = scale.shown // scale.batch
-    optimiser = torch.optim.AdamW([*network.parameters(), proxies], lr=1e-3, weight_decay=0.05)
+    optimiser = torch.optim.AdamW(
+        [*network.parameters(), proxies], lr=1e-3, weight_decay=0.05, fused=device.type == "cuda"
+    )
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=steps)
     for _ in range(steps):
         rows = torch.randint(len(images), (scale.batch,), generator=generator).to(device)
         mirrored = (torch.rand(scale.batch, generator=generator) < 0.5).view(-1, 1, 1, 1).to(device)
-        batch = scaled(images[rows])
+        batch = scaled(images[rows]).contiguous(memory_format=torch.channels_last)
         batch = torch.where(mirrored, batch.flip(3), batch)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             embeddings = network(batch)
@@ -138,6 +146,17 @@ def tested(embeddings: Tensor, test: FaceSet, scale: Scale, seed: int) -> tuple[
     unit = F.normalize(embeddings, dim=1)
     everyone = all_pairs(unit, people.to(unit.device), (FMR,), replicates=0)
     return lfw_folds(pair_scores(unit, pairs), same, folds).accuracy, everyone.at(FMR).tar
+
+
+def read(out: Path, scale: Scale) -> list[Cell]:
+    """Cells of an earlier run at the same scale."""
+    path = out / "synthetic_difficulty.json"
+    if not path.exists():
+        return []
+    earlier = json.loads(path.read_text())
+    if earlier["scale"] != json.loads(json.dumps(asdict(scale))):
+        raise SystemExit(f"{path} holds a run at another scale: move it away, or give another --out")
+    return [Cell(**cell) for cell in earlier["cells"]]
 
 
 def write(out: Path, cells: list[Cell], scale: Scale, name: str, device: torch.device) -> None:

@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import safetensors.torch
 import torch
+from torch import Tensor
 
 from coalface import __version__, config, seeding
 from coalface.algorithms import METHODS
@@ -103,13 +105,14 @@ def evaluate(options: argparse.Namespace, command: str) -> None:
     """A model on photographs that it has not seen."""
     net, weights = _model(options)
     weights = weights.map(lambda leaf: leaf.to(_device(options.device)))
+    head = _head(options)
     assert net.size is not None  # every recognition model has one
     size = net.size[0]
     with Progress(quiet=options.quiet) as progress:
         if options.pairs is None:
             faces = _described(lambda: read_folder(_folder(options.data), size, min_images=2)).faces
             with progress.stage("embedding", total=1) as stage:
-                embeddings = embed(net, weights, faces.images).cpu()
+                embeddings = embed(net, weights, faces.images, head=head).cpu()
                 stage.advance(1)
             identities = torch.repeat_interleave(torch.arange(len(faces)), faces.counts())
             result: Any = _described(lambda: all_pairs(embeddings, identities, options.fmr))
@@ -117,7 +120,7 @@ def evaluate(options: argparse.Namespace, command: str) -> None:
             listed = _described(lambda: _pair_list(options))
             with progress.stage("embedding", total=1) as stage:
                 images = _described(lambda: read_images([Path(str(p)) for p in listed.images], size))
-                embeddings = embed(net, weights, images).cpu()
+                embeddings = embed(net, weights, images, head=head).cpu()
                 stage.advance(1)
             result = lfw_folds(pair_scores(embeddings, listed.pairs), listed.same, listed.fold)
     print(result.to_json() if options.json else str(result))
@@ -203,6 +206,12 @@ def _model(options: argparse.Namespace) -> tuple[Net, Any]:
         net = _described(lambda: Net(options.model, size=options.size))
         file = options.model_or_run
     return net, _described(lambda: load_weights(file, net))
+
+
+def _head(options: argparse.Namespace) -> Tensor | None:
+    """Of a run whose method compares faces by more than its embeddings: the linear map that comes after them."""
+    file = options.model_or_run / "head.safetensors"
+    return safetensors.torch.load_file(file, str(_device(options.device)))["head"] if file.exists() else None
 
 
 def _pair_list(options: argparse.Namespace) -> pair_lists.PairList:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -75,6 +76,8 @@ class Experiment:
         central = self.centrally("central", self.out / "central", run.central, self.world.clients, start)
         save_weights(self.out / "start.safetensors", start)
         save_weights(self.out / "model.safetensors", federated.models[0])
+        if (head := run.method.head(federated.server)) is not None:
+            write_atomically(self.out / "head.safetensors", safetensors.torch.save({"head": head.contiguous().cpu()}))
         return self.write_result({"start": [start], "method": federated.models, "central": central.models}, federated)
 
     def start(self) -> Weights:
@@ -120,7 +123,7 @@ class Experiment:
             training,
             self.run.seed,
             stage,
-            evaluate=lambda server: self.verification.scores(self.models(method, server, stage)),
+            evaluate=lambda server: self.verification.scores(self.models(method, server, stage), method.head(server)),
         )
         resumed = stage.resume()
         if resumed is None:
@@ -164,14 +167,15 @@ class Experiment:
         scores: dict[str, tuple[Tensor, Tensor]] = {}
         with self.progress.stage("evaluating", total=len(models)) as bar:
             for name, several in models.items():
-                metrics[name], scores[name] = self.verification.report(several[0])
+                head = run.method.head(federated.server) if name == "method" else None
+                metrics[name], scores[name] = self.verification.report(several[0], head)
                 if len(several) > 1:
-                    metrics[name]["mean_over_clients"] = self.verification.scores(several)
+                    metrics[name]["mean_over_clients"] = self.verification.scores(several, head)
                 bar.advance(1)
         seconds = sum(row["seconds"] for row in rounds)
         images = sum(row["images"] for row in ledger)
         result = {
-            "title": f"{method_name(run.method)} on {'synthetic faces' if run.data.source == 'synthetic' else 'photographs'}",
+            "title": f"{method_name(run.method)} on {run.data.kind()}",
             "method": method_name(run.method),
             "model": run.model,
             "command": self.command,

@@ -125,7 +125,7 @@ class Federation:
         """One try at one round. Under quorum it is void: recorded, and the server's state stays as it was."""
         began = time.perf_counter()
         luck = seeding.generator(self.seed, "round", round_, attempt)
-        cohort = self.method.cohort(self.clients, self.rules.cohort, luck)
+        cohort = self.method.cohort(server, self.clients, self.rules.cohort, luck)
         opened = self.method.open_round(server, cohort, luck)
         task = Task(
             self.method,
@@ -136,7 +136,8 @@ class Federation:
             attempt,
             broadcast=lambda client: self.method.broadcast(server, opened, client),
         )
-        received, known = Received(self.method.types.upload), wire.Known()
+        received = Received(self.method.types.upload, lambda client: self.method.group(server, client))
+        known = wire.Known()
         rows: list[ClientRecord] = []
         losses: dict[str, float] = {}
         for reply in self.engine.gather(task, cohort):

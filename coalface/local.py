@@ -144,7 +144,7 @@ def client_round(
     client: int,
 ) -> ClientResult:
     """What a client does in a round, in simulation and on a real machine alike."""
-    local = method.start(net, broadcast, private, faces, seeding.generator(seed, "start", client))
+    local = method.start(net, broadcast, private, faces, seeding.generator(seed, "start", round_, client))
     trained = train(
         lambda state, batch: method.objective(net, state, local.fixed, batch),
         local.trained,

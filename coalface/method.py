@@ -50,9 +50,13 @@ class Method(Protocol):
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Any:
         """The server's state before the first round."""
 
-    def cohort(self, clients: int, size: int, generator: torch.Generator) -> list[int]:
+    def cohort(self, server: Any, clients: int, size: int, generator: torch.Generator) -> list[int]:
         """Who is called in a round, in rising order."""
         return cohort.draw(clients, size, generator)
+
+    def group(self, server: Any, client: int) -> int:
+        """The group in which this client's group-summed fields are summed: by default it is alone."""
+        return client
 
     def open_round(self, server: Any, called: list[int], generator: torch.Generator) -> Any:
         """What the server draws or computes once per round, for the whole cohort."""
@@ -65,7 +69,7 @@ class Method(Protocol):
         """An upload of the right shapes: the server holds every real one against it."""
 
     def start(self, net: Net, broadcast: Any, private: Any, faces: ClientFaces, generator: torch.Generator) -> Local:
-        """What a client holds before its first step. ``generator`` is the client's own, the same every round."""
+        """What a client holds before its first step. ``generator`` is the client's own, for this round."""
 
     def objective(self, net: Net, trained: Any, fixed: Any, batch: Batch) -> Losses:
         """Pure: the loss and its named parts, per image [b] (a term that no image owns: one number)."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from coalface import tree, wire
 
@@ -16,12 +18,15 @@ class Received:
     and one client alone gives back exactly what it sent.
     """
 
-    def __init__(self, upload: type[wire.Upload]) -> None:
+    def __init__(self, upload: type[wire.Upload], group_of: Callable[[int], int] | None = None) -> None:
+        """``group_of`` says which group a client's group-summed fields are summed in."""
         self._upload = upload
+        self._group_of = group_of
         self._seen = {row.field: row.seen for row in wire.disclosure(upload)}
         self._sums: dict[str, Any] = {}
         self._dtypes: dict[str, Any] = {}  # of each leaf, as an empty tensor of that dtype
         self._revealed: dict[str, dict[int, Any]] = {field: {} for field in self._fields(wire.Seen.REVEALED)}
+        self._groups: dict[str, dict[int, tuple[Any, int]]] = {field: {} for field in self._fields(wire.Seen.GROUPED)}
         self._counts = dict.fromkeys(self._fields(wire.Seen.COUNT), 0)
         self._waiting: dict[str, tuple[Any, float]] = {}  # the last value of each summed field, and its weight so far
         self._weight = 0.0
@@ -34,6 +39,8 @@ class Received:
             value = getattr(upload, field)
             if seen is wire.Seen.SUMMED:
                 self._collect(field, value, weight)
+            elif seen is wire.Seen.GROUPED:
+                self._add_to_group(field, client, value)
             elif seen is wire.Seen.REVEALED:
                 self._revealed[field][client] = value
             else:
@@ -51,6 +58,12 @@ class Received:
             lambda total, dtype: (total / self._weight).to(dtype.dtype), self._sums[field], self._dtypes[field]
         )
 
+    def whole_groups(self, field: str, size_of: Callable[[int], int]) -> dict[int, Any]:
+        """The sums of the groups whose members all counted; a partial group's sum is never given out."""
+        self._must_be(field, wire.Seen.GROUPED, "it is not summed in groups")
+        sums = self._groups[field]
+        return {group: total for group, (total, members) in sums.items() if members == size_of(group)}
+
     def revealed(self, field: str) -> dict[int, Any]:
         """Each client's own value of a revealed field."""
         self._must_be(field, wire.Seen.REVEALED, "the server does not see one client's value of it")
@@ -60,6 +73,18 @@ class Received:
         """The total of a count over the cohort."""
         self._must_be(field, wire.Seen.COUNT, "it has no total")
         return self._counts[field]
+
+    def _add_to_group(self, field: str, client: int, value: Any) -> None:
+        if self._group_of is None:
+            raise ValueError(f"{field} is summed in groups, but nobody said which group client {client} is in")
+        group = self._group_of(client)
+        if group not in self._groups[field]:
+            self._groups[field][group] = (tree.transform(torch.zeros_like, value), 0)
+        total, members = self._groups[field][group]
+        self._groups[field][group] = (
+            tree.transform(torch.add, total, tree.transform(Tensor.detach, value)),
+            members + 1,
+        )
 
     def _collect(self, field: str, value: Any, weight: float) -> None:
         """Clients that an engine trained together hand in the same object: it is added once, with their weights."""

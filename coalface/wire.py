@@ -2,9 +2,10 @@
 
 A method declares an ``Upload``. Every field of it says who can see it:
 
-    Summed[...]     the server only ever sees the sum over the cohort
-    Revealed[...]   the server sees each client's own value, and every report says so
-    Count           a plain number, seen per client
+    Summed[...]         the server only ever sees the sum over the cohort
+    SummedInGroup[...]  the server only ever sees the sum over a whole group of clients, and nothing of a partial one
+    Revealed[...]       the server sees each client's own value, and every report says so
+    Count               a plain number, seen per client
 
 ``Broadcast`` travels to clients. ``Private`` stays on its client, and has no encoding at all.
 
@@ -35,11 +36,13 @@ class Seen(Enum):
     """Who sees a field of an upload."""
 
     SUMMED = "summed"
+    GROUPED = "summed in its group"
     REVEALED = "REVEALED"
     COUNT = "count"
 
 
 Summed = Annotated[T, Seen.SUMMED]
+SummedInGroup = Annotated[T, Seen.GROUPED]
 Revealed = Annotated[T, Seen.REVEALED]
 Count = Annotated[int, Seen.COUNT]
 
@@ -101,7 +104,9 @@ def _disclosure(upload: Any) -> tuple[Disclosure, ...]:
         hint = hints[field.name]
         seen = next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Seen)), None)
         if seen is None:
-            raise TypeError(f"{upload.__qualname__}.{field.name} must be Summed, Revealed or Count, not {hint!r}")
+            raise TypeError(
+                f"{upload.__qualname__}.{field.name} must be Summed, SummedInGroup, Revealed or Count, not {hint!r}"
+            )
         inner = hint.__origin__
         if isinstance(inner, type) and issubclass(inner, Private):
             raise TypeError(f"{upload.__qualname__}.{field.name} is Private: it never leaves its client")

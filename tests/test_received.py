@@ -10,7 +10,7 @@ from torch import Tensor
 
 from coalface import wire
 from coalface.received import Received
-from coalface.wire import Count, Revealed, Summed, sends
+from coalface.wire import Count, Revealed, Summed, SummedInGroup, sends
 
 
 @dataclass(frozen=True)
@@ -85,3 +85,21 @@ def test_the_order_of_clients_does_not_matter() -> None:
 def test_no_upload_has_no_mean() -> None:
     with pytest.raises(ValueError, match="no upload counted"):
         Received(Upload).mean("change")
+
+
+@dataclass(frozen=True)
+class ChoirUpload(wire.Upload):
+    weight = None
+    voice: SummedInGroup[Tensor] = sends("voice")
+
+
+def test_only_whole_groups_are_heard() -> None:
+    received = Received(ChoirUpload, group_of=lambda client: client // 3)
+    for client in (0, 1, 2, 3, 5):  # client 4 of the second group is missing
+        received.add(client, ChoirUpload(torch.tensor([float(client)])))
+    sums = received.whole_groups("voice", size_of=lambda group: 3)
+    assert {group: total.tolist() for group, total in sums.items()} == {0: [3.0]}  # 0 + 1 + 2
+    with pytest.raises(PermissionError, match="summed in its group"):
+        received.mean("voice")
+    with pytest.raises(PermissionError, match="does not see one client's value"):
+        received.revealed("voice")

@@ -69,7 +69,7 @@ def test_a_field_must_say_who_sees_it() -> None:
     class Vague(wire.Upload):
         something: Tensor = sends("who sees this?")
 
-    with pytest.raises(TypeError, match="something must be Summed, Revealed or Count"):
+    with pytest.raises(TypeError, match="something must be Summed, SummedInGroup, Revealed or Count"):
         wire.disclosure(Vague)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coalface.algorithms import fedavg, fedprox
 from coalface.algorithms.centralised import Centralised
+from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedface import FedFace
 from coalface.algorithms.fedfv import FedFV
@@ -23,6 +24,7 @@ METHODS: dict[str, type[Method]] = {
     "fedface": FedFace,
     "feduv": FedUV,
     "fedfv": FedFV,
+    "chorus": Chorus,
     "local_only": LocalOnly,
     "centralised": Centralised,
 }

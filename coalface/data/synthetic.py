@@ -38,7 +38,7 @@ HARD = Conditions(pose=0.9, expression=1.1, light=0.95, occlusion=1.1, backgroun
 
 _SITTING, _NOISE = 1_000, 1_001  # streams of the counter, apart from those of the people
 _SITTINGS_AT_ONCE = 4096
-_PIXELS_AT_ONCE = {"cpu": 64 * 64 * 48, "cuda": 64 * 64 * 2048}
+_PIXELS_AT_ONCE = {"cpu": 64 * 64 * 32, "cuda": 64 * 64 * 2048}
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,10 @@ class Data:
         if self.pairs < 20 or self.pairs % 20:
             raise ValueError(f"pairs must be a multiple of 20 (10 folds, half genuine), not {self.pairs}")
 
+    def kind(self) -> str:
+        """The faces in words, without the name of a folder."""
+        return "synthetic faces" if self.source == "synthetic" else "photographs"
+
     def images(self) -> int | None:
         """How many synthetic photographs this takes; None for a folder, which has as many as it has."""
         if self.source != "synthetic":

@@ -88,7 +88,7 @@ class Stacked:
 
     def _prepare(self, task: Task, client: int, faces: ClientFaces) -> Member:
         method, broadcast = task.method, task.broadcast(client)
-        luck = seeding.generator(task.seed, "start", client)
+        luck = seeding.generator(task.seed, "start", task.round, client)
         local = method.start(task.net, broadcast, self.private.load(client, task.round), faces, luck)
         (batch,) = batches(faces, task.training, seeding.generator(task.seed, "batches", task.round, client))
         weight = 1.0

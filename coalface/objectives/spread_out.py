@@ -2,12 +2,14 @@
 
     reg(W) = Σ_c Σ_{c' ≠ c} max(0, cos(w_c, w_c') − max_cos)²      ∂reg/∂w_c = 4 Σ_{c'} max(0, cos − max_cos) w_c'
 
-by_row    the sound one: the gradient per row is a mean over that row's active pairs, tangent to the sphere
+by_row    the sound one: the gradient of each row is a mean over that row's active pairs
 by_sum    the papers': the plain gradient of the sum, one step
 by_mean   the release's: the gradient of the mean over all pairs, which for a thousand classes moves nothing
 
-Rows are unit vectors, before and after. Pairs are looked at in tiles of block × block, so memory does not grow with
-the square of the classes. Rows that are exactly equal stay together in every form: there is no direction to part in.
+Rows are unit vectors, before and after, and gradients are tangent to the sphere: a cosine does not change with length,
+and a step along w_c would only mix length with angle. Pairs are looked at in tiles of block × block, so memory does not
+grow with the square of the classes. Rows that are exactly equal stay together in every form: they have no direction to
+part in.
 
 Shapes: C classes, D dimensions, B rows of a tile, K nearest.
 """
@@ -44,15 +46,14 @@ def by_row(
         if float(found.highest) <= max_cos + within:
             break
         gradient = 4 * found.push / found.active.clamp(min=1)[:, None]
-        tangent = gradient - (gradient * w_CD).sum(dim=1, keepdim=True) * w_CD
-        w_CD = F.normalize(w_CD - STEP * tangent, dim=1)
+        w_CD = F.normalize(w_CD - STEP * _tangent(gradient, w_CD), dim=1)
     return w_CD
 
 
 def by_sum(w_CD: Tensor, max_cos: float, step: float, *, nearest: int = 0, block: int = 4096) -> Tensor:
     """One step of that size on the gradient of the sum. FedAwS's step is λη; FedFace's Alg. 1, as printed, is λ."""
     push = repulsion(w_CD, max_cos, nearest=nearest, block=block).push
-    return F.normalize(w_CD - step * 4 * push, dim=1)
+    return F.normalize(w_CD - step * 4 * _tangent(push, w_CD), dim=1)
 
 
 def by_mean(w_CD: Tensor, max_cos: float, *, nearest: int = 0, block: int = 4096) -> Tensor:
@@ -61,7 +62,7 @@ def by_mean(w_CD: Tensor, max_cos: float, *, nearest: int = 0, block: int = 4096
     velocity = torch.zeros_like(w_CD)
     for _ in range(RELEASE_STEPS):
         gradient = 4 * repulsion(w_CD, max_cos, nearest=nearest, block=block).push / pairs
-        velocity = RELEASE_MOMENTUM * velocity + gradient
+        velocity = RELEASE_MOMENTUM * velocity + _tangent(gradient, w_CD)
         w_CD = F.normalize(w_CD - RELEASE_RATE * velocity, dim=1)
     return w_CD
 
@@ -89,6 +90,10 @@ def repulsion(w_CD: Tensor, max_cos: float, *, nearest: int = 0, block: int = 40
             active[rows] += (excess > 0).sum(dim=1)
             highest = torch.maximum(highest, _highest(cosines_BB))
     return Repulsion(pushes, active, highest)
+
+
+def _tangent(gradient_CD: Tensor, w_CD: Tensor) -> Tensor:
+    return gradient_CD - (gradient_CD * w_CD).sum(dim=1, keepdim=True) * w_CD
 
 
 def _cosines(w_CD: Tensor, rows: slice, columns: slice) -> Tensor:

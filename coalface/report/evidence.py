@@ -135,6 +135,7 @@ def monitors(rounds: Sequence[Row], add: Add) -> str:
     found = {f"{key} (training)": points for key, points in reading.series(rounds, "losses").items()}
     scores = reading.series(rounds, "scores")
     found |= {key: points for key, points in scores.items() if not reading.is_rate_key(key)}
+    found |= reading.series(rounds, "monitors")
     if not found:
         return ""
     shown = list(found.items())[:SHOWN_MONITORS]

@@ -142,7 +142,7 @@ def caution(result: Row) -> str:
 
 
 def series(rounds: Iterable[Row], part: str) -> dict[str, list[tuple[int, float]]]:
-    """(round, value) of every key under "losses" or "scores", of the rounds that count."""
+    """(round, value) of every key under "losses", "scores" or "monitors", of the rounds that count."""
     found: dict[str, list[tuple[int, float]]] = {}
     for row in rounds:
         if not row.get("void"):

@@ -7,7 +7,7 @@ import torch
 
 from coalface.algorithms.codewords import CODES, Code, codeword
 
-PRIMITIVE = {127: 0b10000011, 255: 0b100011101, 511: 0b1000010001}  # x⁷+x+1, x⁸+x⁴+x³+x²+1, x⁹+x⁴+1
+PRIMITIVE = {127: 0b10001001, 255: 0b100011101, 511: 0b1000010001}  # x⁷+x³+1, x⁸+x⁴+x³+x²+1, x⁹+x⁴+1
 every_code = pytest.mark.parametrize("code", CODES.values(), ids=lambda code: str(code.length))
 
 

@@ -114,8 +114,9 @@ def test_the_objective_is_pure(run: SmallRun) -> None:
 @every_method
 def test_one_client_alone_is_exact(run: SmallRun) -> None:
     """The mean over one client is what it sent, bit for bit, whatever its weight."""
-    upload = one_client(run, run.begin()).upload
-    received = Received(run.method.types.upload)
+    server = run.begin()
+    upload = one_client(run, server).upload
+    received = Received(run.method.types.upload, lambda client: run.method.group(server, client))
     received.add(0, upload)
     for row in wire.disclosure(run.method.types.upload):
         if row.seen is wire.Seen.SUMMED:
@@ -129,7 +130,7 @@ def test_the_order_of_clients_does_not_matter(run: SmallRun) -> None:
     uploads = [(client, one_client(run, server, client).upload) for client in clients]
     states = []
     for order in (uploads, uploads[::-1]):
-        received = Received(run.method.types.upload)
+        received = Received(run.method.types.upload, lambda client: run.method.group(server, client))
         for client, upload in order:
             received.add(client, upload)
         states.append(run.method.server_round(server, received))

@@ -71,7 +71,7 @@ def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "demo", "--data", "MISSING", "--out", "OUT"], "is not a folder"),
         (["run", "demo", "--data", "BROKEN", "--out", "OUT", *small("data.test=20")], "broken.jpg"),
         (["run", "demo", "--data", "FEW", "--out", "OUT"], "identities are missing"),
-        (["run", "demo", "--weights", "MISSING", "--out", "OUT", *small()], "MISSING"),
+        (["run", "demo", "--weights", "MISSING", "--out", "OUT", *small()], "expected .safetensors"),
         (["run", "demo", "--set", "engine=x", "--out", "OUT"], "no setting 'engine'"),
         (["run", "demo", "--engine", "warp", "--out", "OUT"], "invalid choice: 'warp'"),
         (["run", "local_only", "--engine", "stacked", "--out", "OUT", *small()], "cannot run local_only"),
@@ -93,7 +93,7 @@ def test_bad_requests_get_one_line_and_leave_nothing(
         code = int(str(stop.code))
     lines = [line for line in capfd.readouterr().err.splitlines() if line]
     assert code == 2
-    assert len(lines) == 1 and says.replace("MISSING", places["MISSING"]) in lines[0]
+    assert len(lines) == 1 and says in lines[0]
     assert not (tmp_path / "OUT").exists()
 
 

@@ -30,10 +30,10 @@ def regulariser(w: Tensor) -> Tensor:
     return (F.relu(cosines - MARGIN).square() * (1 - torch.eye(len(w), dtype=w.dtype))).sum()
 
 
-def test_the_push_is_the_gradient_of_the_sum_over_pairs() -> None:
+def test_the_step_is_down_the_gradient_of_the_sum_over_pairs_of_cosines() -> None:
     w = around_one_point(12, 0.5, 16).double().requires_grad_()
-    (gradient,) = torch.autograd.grad(regulariser(w), w)
-    torch.testing.assert_close(4 * repulsion(w.detach(), MARGIN).push, gradient)
+    (gradient,) = torch.autograd.grad(regulariser(F.normalize(w, dim=1)), w)
+    torch.testing.assert_close(by_sum(w.detach(), MARGIN, 0.1), F.normalize(w.detach() - 0.1 * gradient, dim=1))
 
 
 @pytest.mark.parametrize("cosine", [0.31, 0.4, 0.6, 0.8, 0.95, 0.99])
@@ -96,12 +96,13 @@ def test_too_few_classes_are_left_alone(classes: int) -> None:
 
 
 def test_the_printed_step_of_ten_destroys_the_targets() -> None:
-    """By hand: cosine 0.4, excess 0.1, a = 4·10·0.1 = 4; cosine after ((1+16)·0.4 − 8)/(1+16−3.2) = −0.087, and each
-    is at (1 − 4·0.4)/√13.8 = −0.162 to where it was: another person's place. λη = 0.01 keeps it at 0.999."""
+    """By hand: cosine 0.4, excess 0.1, a = 4·10·0.1 = 4, so w₁ goes to w₁ − 4·(w₂ − 0.4·w₁) = 2.6·w₁ − 4·w₂, which is
+    √14.44 = 3.8 long: it is at 1/3.8 = 0.26 to where it was, and the pair at −11.696/14.44 = −0.81. λη = 0.01 keeps
+    each at 0.999 to itself."""
     before = pair(0.4)
     after = by_sum(before, MARGIN, 10.0)
-    assert float(after[0] @ after[1]) == pytest.approx(-1.2 / 13.8)
-    assert (after * before).sum(dim=1).tolist() == pytest.approx([-0.6 / 13.8**0.5] * 2)
+    assert float(after[0] @ after[1]) == pytest.approx(-11.696 / 14.44)
+    assert (after * before).sum(dim=1).tolist() == pytest.approx([1 / 3.8] * 2)
     kept = by_sum(before, MARGIN, 0.01)
     assert float((kept * before).sum(dim=1).min()) > 0.999
 

@@ -50,23 +50,18 @@ def _blur(size: int, radius: Tensor) -> Tensor:
 
 
 def _compressed(image: Tensor, strength: Tensor) -> Tensor:
-    """Small cosine coefficients of 8 × 8 blocks shrink to nothing, fine and coloured ones first, as in a JPEG file.
+    """Small cosine coefficients of 8 × 8 blocks of brightness shrink to nothing, fine ones first, as in a JPEG file.
 
     Shrinking, unlike the rounding of a real encoder, is continuous: a last-bit difference stays one.
     """
     height, width = image.shape[-2:]
     rows, columns = _cosines(height).to(image.device), _cosines(width).to(image.device)
     red, green, blue = image.unbind(1)
-    luma = (red + blue) * 0.25 + green * 0.5
-    planes = torch.stack([luma, red - luma, blue - luma], 1)
-    coefficients = rows @ planes @ columns.T
+    coefficients = rows @ (red + blue).mul_(0.5).add_(green).mul_(0.5) @ columns.T
     fine = _fineness(height).view(-1, 1) + _fineness(width).view(1, -1)
-    coarser = torch.tensor([1.0, 2.0, 2.0]).view(1, 3, 1, 1)
-    dead = (fine.to(image.device) * coarser.to(image.device)) * strength
-    kept = torch.minimum(torch.maximum(coefficients, -dead), dead).neg_().add_(coefficients)
-    luma, more_red, more_blue = (rows.T @ kept @ columns).unbind(1)
-    red, blue = more_red + luma, more_blue + luma
-    return torch.stack([red, 2 * luma - 0.5 * (red + blue), blue], 1)
+    dead = fine.to(image.device) * strength[:, 0]
+    lost = torch.minimum(torch.maximum(coefficients, -dead), dead)
+    return image.sub_((rows.T @ lost @ columns)[:, None])
 
 
 @lru_cache

@@ -1,0 +1,164 @@
+"""Chorus: one hears the choir, never a voice. Our own method.  docs/algorithms/chorus.md
+
+keeps   images, its class embedding
+sends   change of the backbone   summed
+        its part of the chord    summed over its choir of k: the server never holds one client's
+
+One identity per client. Clients sing in fixed choirs of k. Each round every member multiplies its class embedding by
+m fresh random numbers of its own (its parts), and only the choir's sum of parts reaches the server: a chord of m random
+mixtures of the choir's embeddings. What a chord tells, however many rounds it is heard, is the span that the k
+embeddings share: mixtures by Gaussian numbers look the same for every rotation of the embeddings within that span.
+The chords of all choirs are broadcast; a client learns to be its own class embedding, and far from every choir's span.
+
+With ``parts=0`` a choir sings the plain sum of its embeddings instead, normalised: one negative per choir.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from coalface import cohort, wire
+from coalface.algorithms.fedavg import mean_feature
+from coalface.data.population import ClientFaces, Population
+from coalface.local import Batch, Losses
+from coalface.method import Local, Method, Types
+from coalface.models.net import Net, Weights
+from coalface.normalisation import Normalisation, change, moved, travelling
+from coalface.received import Received
+from coalface.wire import Count, Summed, SummedInGroup, sends
+
+
+@dataclass(frozen=True)
+class Server:
+    backbone: Weights
+    chords: Tensor  # [choirs, rows, d]
+    heard: Tensor  # [choirs]: 1 where a whole choir has sung
+    clients: int
+
+
+@dataclass(frozen=True)
+class Broadcast(wire.Broadcast):
+    backbone: Weights = sends("the current backbone")
+    chords: Tensor = sends("the last chord of every choir: mixtures of its k class embeddings")
+    heard: Tensor = sends("which choirs have sung")
+    choir: int = sends("the client's own choir")
+
+
+@dataclass(frozen=True)
+class Upload(wire.Upload):
+    backbone: Summed[Weights] = sends("change of the backbone")
+    chord: SummedInGroup[Tensor] = sends("the client's part of its choir's chord")
+    images: Count = sends("how many images the client holds")
+
+
+@dataclass(frozen=True)
+class Private(wire.Private):
+    class_embedding: Tensor  # [d]
+
+
+@dataclass(frozen=True)
+class Trained:
+    backbone: Weights
+    class_embedding: Tensor
+    parts: Tensor  # [rows]: drawn for this round, not trained
+
+
+@dataclass(frozen=True)
+class Fixed:
+    chords: Tensor  # [choirs, rows, d]
+    heard: Tensor  # [choirs]
+    own: Tensor  # [choirs]: 1 for the client's own choir
+
+
+@dataclass(frozen=True)
+class Chorus(Method):
+    """Negatives from secretly summed choirs; nobody sees a single class embedding."""
+
+    choir: int = 4  # k, members of a choir
+    parts: int = 16  # m, random mixtures in a chord; 0 sings the plain sum
+    scale: float = 16.0
+    margin: float = 0.1
+    normalisation: Normalisation = "frozen"
+
+    types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
+
+    def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
+        if self.choir < 2:
+            raise ValueError(f"a choir of {self.choir} would reveal its member; chorus needs choir=2 or more")
+        choirs = max(1, len(population) // self.choir)
+        device = next(iter(weights.parameters.values())).device
+        chords = torch.zeros(choirs, max(1, self.parts), net.embedding, device=device)
+        return Server(weights, chords, torch.zeros(choirs, device=device), len(population))
+
+    def group(self, server: Server, client: int) -> int:
+        return min(client // self.choir, len(server.heard) - 1)  # the last choir takes those that are left over
+
+    def members(self, server: Server, choir: int) -> range:
+        """The clients of a choir."""
+        last = choir == len(server.heard) - 1
+        return range(choir * self.choir, server.clients if last else (choir + 1) * self.choir)
+
+    def cohort(self, server: Server, clients: int, size: int, generator: torch.Generator) -> list[int]:
+        """Whole choirs: a choir is heard only if every member sings."""
+        choirs = cohort.draw(len(server.heard), max(1, size // self.choir) if size else 0, generator)
+        return [client for choir in choirs for client in self.members(server, choir)]
+
+    def broadcast(self, server: Server, opened: None, client: int) -> Broadcast:
+        return Broadcast(server.backbone, server.chords, server.heard, self.group(server, client))
+
+    def expected(self, broadcast: Broadcast) -> Upload:
+        return Upload(travelling(broadcast.backbone, self.normalisation), broadcast.chords[0], images=0)
+
+    def start(
+        self, net: Net, broadcast: Broadcast, private: Private | None, faces: ClientFaces, generator: torch.Generator
+    ) -> Local:
+        if len(faces.classes) != 1:
+            raise ValueError(f"chorus takes one identity per client, not {len(faces.classes)}")
+        embedding = mean_feature(net, broadcast.backbone, faces.images) if private is None else private.class_embedding
+        parts = torch.randn(self.parts, generator=generator) if self.parts else torch.ones(1)
+        own = F.one_hot(torch.tensor(broadcast.choir), len(broadcast.heard)).to(broadcast.heard)
+        fixed = Fixed(broadcast.chords, broadcast.heard, own)
+        return Local(Trained(broadcast.backbone, embedding, parts.to(embedding)), fixed)
+
+    def objective(self, net: Net, trained: Trained, fixed: Fixed, batch: Batch) -> Losses:
+        features = F.normalize(
+            net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen"), dim=1
+        )
+        mine = features @ F.normalize(trained.class_embedding, dim=0)  # [b]
+        heights = torch.einsum("bd,crd->bcr", features, fixed.chords)
+        if self.parts:
+            # Σ of squares over a chord's rows: how much of the image lies in the choir's span. In the client's own
+            # choir its own voice is taken out, and what is left are the others.
+            loudness = heights.square().sum(dim=2) - fixed.own * mine.detach().square()[:, None]
+            negatives = loudness.clamp(min=1e-6).sqrt()
+            silent = fixed.heard == 0
+        else:
+            negatives = heights[:, :, 0]
+            silent = (fixed.heard == 0) | (fixed.own == 1)
+        negatives = negatives.masked_fill(silent, -torch.inf)
+        logits = self.scale * torch.cat([mine[:, None] - self.margin, negatives], dim=1)
+        return {"loss": torch.logsumexp(logits, dim=1) - logits[:, 0], "cosine": mine}
+
+    def upload(self, broadcast: Broadcast, trained: Trained, faces: ClientFaces) -> Upload:
+        voice = F.normalize(trained.class_embedding, dim=0)
+        backbone = change(broadcast.backbone, trained.backbone, self.normalisation)
+        return Upload(backbone, trained.parts[:, None] * voice, images=len(faces))
+
+    def keep(self, trained: Trained) -> Private:
+        return Private(F.normalize(trained.class_embedding, dim=0))
+
+    def server_round(self, server: Server, received: Received) -> Server:
+        chords, heard = server.chords.clone(), server.heard.clone()
+        for choir, chord in received.whole_groups("chord", lambda c: len(self.members(server, c))).items():
+            # Rows have variance 1 in each embedding: over √m their squares sum to those of the embeddings themselves.
+            chords[choir] = chord / self.parts**0.5 if self.parts else F.normalize(chord, dim=1)
+            heard[choir] = 1
+        return Server(moved(server.backbone, received.mean("backbone")), chords, heard, server.clients)
+
+    def embedder(self, server: Server, private: Private | None = None) -> Weights:
+        return server.backbone
