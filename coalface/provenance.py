@@ -45,7 +45,12 @@ def hardware(device: torch.device) -> str:
 
 
 def commit() -> str | None:
-    """The commit of a source checkout, with "+" if it has uncommitted changes; None for an installed package."""
+    """The commit of a source checkout, with "+" if it has uncommitted changes; None for an installed package.
+
+    A bare machine that runs a copy without its history may be told: COALFACE_COMMIT.
+    """
+    if os.environ.get("COALFACE_COMMIT"):
+        return os.environ["COALFACE_COMMIT"]
     root = Path(__file__).resolve().parents[1]
     if not (root / ".git").exists():
         return None

@@ -24,8 +24,8 @@ def contact_sheet(images: Tensor, columns: int, gap: int = 2) -> Tensor:
     return page[:, : page.shape[1] - gap, : page.shape[2] - gap].contiguous()
 
 
-def write_png(image: Tensor, path: Path | str) -> Path:
-    """A uint8 image [3, H, W] as a PNG file."""
+def write_png(image: Tensor, path: Path | str, colours: int | None = None) -> Path:
+    """A uint8 image [3, H, W] as a PNG file; with ``colours`` (2 … 256) as a third of the bytes, by a palette."""
     try:
         from PIL import Image  # noqa: PLC0415 (optional)
     except ImportError as error:
@@ -34,5 +34,8 @@ def write_png(image: Tensor, path: Path | str) -> Path:
         raise ValueError(f"an image is uint8 [3, H, W], not {image.dtype} {list(image.shape)}")
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(image.permute(1, 2, 0).cpu().numpy()).save(path, optimize=True)
+    picture = Image.fromarray(image.permute(1, 2, 0).cpu().numpy())
+    if colours is not None:
+        picture = picture.quantize(colours, dither=Image.Dither.NONE)
+    picture.save(path, optimize=True)
     return path

@@ -1,4 +1,4 @@
-"""The server's step that holds class embeddings apart (FedAwS; FedFace Eq. 8 and 9), in three forms.
+"""The server's step that holds class embeddings apart (FedAwS; FedFace Eq. 9 and Alg. 1 line 10), in three forms.
 
     reg(W) = Σ_c Σ_{c' ≠ c} max(0, cos(w_c, w_c') − max_cos)²      ∂reg/∂w_c = 4 Σ_{c'} max(0, cos − max_cos) w_c'
 

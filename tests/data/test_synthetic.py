@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -227,12 +228,14 @@ def test_contact_sheet_places_images_row_by_row() -> None:
         contact_sheet(images.float(), 2)
 
 
-def test_png_holds_the_pixels(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_png_holds_the_pixels(tmp_path: Path) -> None:
     pillow = pytest.importorskip("PIL.Image")
     numpy = pytest.importorskip("numpy")
     image = draw_faceset(0, 1, 1, 16, seed=0).images[0]
     path = write_png(image, tmp_path / "deep" / "face.png")
     assert torch.equal(torch.from_numpy(numpy.asarray(pillow.open(path)).copy()).permute(2, 0, 1), image)
+    small = write_png(image, tmp_path / "face8.png", colours=8)
+    assert len(pillow.open(small).convert("RGB").getcolors()) <= 8
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
