@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,7 @@ def measure(clients: int, faces_file: Path, device: torch.device) -> float:
         weights = net.fresh(0).map(lambda leaf: leaf.to(device))
         server = method.begin(net, weights, population.inner, seeding.generator(0, "begin"))
         with Peak(device) as peak:
-            for _, server in federation.run(server):
+            for _ in federation.run(server):
                 pass
     return peak.mib
 
@@ -64,8 +65,6 @@ class OnDevice:
         self.inner, self.device = inner, device
 
     def __getitem__(self, client: int) -> object:
-        from dataclasses import replace
-
         faces = self.inner[client]
         moved = {name: getattr(faces, name).to(self.device) for name in ("images", "labels", "classes")}
         return replace(faces, **moved)
@@ -122,7 +121,7 @@ def main() -> None:
             print(f"{clients:>5} clients  {mib[clients]:8.1f} MiB", flush=True)
     result = {
         "command": f"python benchmarks/memory.py --device {name}",
-        "method": "fedavg/positive-only, feduv_cnn 64×64, 10 images a client, all clients each round, sequential engine",
+        "what": "fedavg/positive-only, feduv_cnn 64×64, 10 images a client, all clients every round, sequential",
         "peak_mib": mib,
         "largest_over_smallest": max(mib.values()) / min(mib.values()),
         **provenance.describe(torch.device(name)),
