@@ -34,11 +34,11 @@ from coalface.models.net import Net
 from coalface.store import Stage
 
 CLIENTS = (10, 100, 1000)
-IMAGES, SIZE, ROUNDS = 10, 64, 2
+IMAGES, SIZE, ROUNDS = 4, 64, 1
 
 
 def measure(clients: int, faces_file: Path, device: torch.device) -> float:
-    """MiB at the peak of two rounds with all clients."""
+    """MiB at the peak of a round with all clients."""
     shape = (max(CLIENTS) * IMAGES, 3, SIZE, SIZE)
     images = torch.from_numpy(np.memmap(faces_file, dtype=np.uint8, mode="r+", shape=shape))
     faces = FaceSet(images, torch.arange(0, len(images) + 1, IMAGES))
@@ -121,7 +121,7 @@ def main() -> None:
             print(f"{clients:>5} clients  {mib[clients]:8.1f} MiB", flush=True)
     result = {
         "command": f"python benchmarks/memory.py --device {name}",
-        "what": "fedavg/positive-only, feduv_cnn 64×64, 10 images a client, all clients every round, sequential",
+        "what": "fedavg/positive-only, feduv_cnn 64×64, 4 images a client, one round of all clients, sequential",
         "peak_mib": mib,
         "largest_over_smallest": max(mib.values()) / min(mib.values()),
         **provenance.describe(torch.device(name)),

@@ -68,7 +68,7 @@ class Private:
         raise TypeError(f"{type(self).__qualname__} is Private: it never leaves its client")
 
 
-Known = dict[tuple[str, int], tuple[Any, float]]  # field and id of its value -> the value, and its squared norm
+Known = dict[str, tuple[Any, float]]  # field -> the last value that was found good, and its squared norm
 
 
 class Refused(ValueError):
@@ -157,7 +157,7 @@ def decode(data: bytes, expected: Message, *, max_norm: float | None = None) -> 
 def check(message: Message, expected: Message, *, max_norm: float | None = None, known: Known | None = None) -> None:
     """Refuse a message whose fields, shapes, dtypes, values, counts or norm are not as expected.
 
-    ``known`` remembers fields across calls: an engine that trains clients together hands in one object for many.
+    ``known`` remembers the last good value of each field: engines that train clients together hand in one for many.
     """
     if type(message) is not type(expected):
         raise Refused(f"a {type(message).__qualname__}, expected a {type(expected).__qualname__}")
@@ -165,10 +165,9 @@ def check(message: Message, expected: Message, *, max_norm: float | None = None,
     squares = 0.0
     for field in dataclasses.fields(message):  # type: ignore[arg-type]  # subclasses are dataclasses
         value = getattr(message, field.name)
-        key = (field.name, id(value))
-        if key not in known:
-            known[key] = (value, _checked(field.name, value, getattr(expected, field.name)))
-        squares += known[key][1]
+        if field.name not in known or known[field.name][0] is not value:
+            known[field.name] = (value, _checked(field.name, value, getattr(expected, field.name)))
+        squares += known[field.name][1]
     for name, count in _counts(message):
         if count < 0:
             raise Refused(f"{name} is {count}, and a count cannot be negative")
