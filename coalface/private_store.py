@@ -53,10 +53,10 @@ class PrivateStore:
         key = (client, rounds[-1])
         if key in self._held:
             self._held.move_to_end(key)
-            return self._held[key].state
-        flat = safetensors.torch.load_file(self._path(*key), device=str(self._device))
-        state: wire.Private = tree.rebuild(self._kind, flat)
-        self._hold(key, state, saved=True)
+        else:
+            flat = safetensors.torch.load_file(self._path(*key))
+            self._hold(key, tree.rebuild(self._kind, flat), saved=True)
+        state: wire.Private = tree.transform(lambda leaf: leaf.to(self._device), self._held[key].state)
         return state
 
     def keep(self, client: int, round_: int, private: wire.Private) -> None:
@@ -65,7 +65,8 @@ class PrivateStore:
         if round_ not in versions:
             versions.append(round_)
         self._drop((client, round_))
-        self._hold((client, round_), private, saved=False)
+        # On the host: a GPU's memory must not grow with the number of clients.
+        self._hold((client, round_), tree.transform(lambda leaf: leaf.cpu(), private), saved=False)
 
     def forget_round(self, round_: int) -> None:
         """A void round: what clients kept in it never was."""

@@ -1,6 +1,6 @@
 """docs/algorithms: fixed sections, a table of what travels that is made from the types, and names that exist.
 
-``python -m tests.test_algorithm_pages`` writes the tables anew.
+``python -m tests.test_algorithm_pages`` writes the tables anew, here and in the README.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from coalface.experiment import disclosure
 from coalface.report.tables import DISCLOSURE_HEADER, disclosure_table, markdown_table
 
 ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs" / "algorithms").glob("*.md"))
 SECTIONS = [
     "What it solves",
@@ -29,6 +30,7 @@ SECTIONS = [
     "Limits",
 ]
 TABLE = re.compile(r"<!-- what travels: (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
+METHODS_TABLE = re.compile(r"<!-- methods -->\n(.*?)<!-- end -->", re.DOTALL)
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
@@ -36,8 +38,32 @@ def travels(name: str) -> str:
     return markdown_table(disclosure_table(disclosure(METHODS[name]())), DISCLOSURE_HEADER) + "\n"
 
 
-def test_the_one_identity_methods_have_pages() -> None:
-    assert {"fedaws", "fedface", "feduv", "fedfv", "random_targets"} <= {page.stem for page in PAGES}
+def methods() -> str:
+    """The README's table: every method, its line, and what the server sees of each client."""
+    rows = []
+    for name, kind in METHODS.items():
+        fields = disclosure(kind())
+        revealed = [field["what"] for field in (*fields["once"], *fields["up"]) if field["seen"] == "REVEALED"]
+        page = f"[`{name}`](docs/algorithms/{name.split('/')[0]}.md)"
+        rows.append([page, (kind.__doc__ or "").splitlines()[0], "; ".join(revealed) or "nothing"])
+    return markdown_table(rows, ["method", "in one line", "REVEALED to the server"]) + "\n"
+
+
+def rewritten(text: str) -> str:
+    """A page with every table as the types have it."""
+    text = TABLE.sub(lambda m: f"<!-- what travels: {m[1]} -->\n{travels(m[1])}<!-- end -->", text)
+    return METHODS_TABLE.sub(lambda m: f"<!-- methods -->\n{methods()}<!-- end -->", text)
+
+
+def test_every_method_has_a_page() -> None:
+    """The forms of a method share one: fedavg/shared-head is in fedavg.md, with a table of its own."""
+    assert {name for page in PAGES for name, _ in TABLE.findall(page.read_text())} == set(METHODS)
+
+
+def test_the_readme_says_what_the_types_say() -> None:
+    text = README.read_text()
+    assert TABLE.findall(text) and METHODS_TABLE.findall(text)
+    assert text == rewritten(text), f"python -m tests.{Path(__file__).stem}"
 
 
 @every_page
@@ -75,6 +101,5 @@ def test_settings_that_it_names_exist(page: Path) -> None:
 
 
 if __name__ == "__main__":
-    for written in PAGES:
-        text = written.read_text()
-        written.write_text(TABLE.sub(lambda m: f"<!-- what travels: {m[1]} -->\n{travels(m[1])}<!-- end -->", text))
+    for written in (*PAGES, README):
+        written.write_text(rewritten(written.read_text()))

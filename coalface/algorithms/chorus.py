@@ -4,13 +4,15 @@ keeps   images, its class embedding
 sends   change of the backbone   summed
         its part of the chord    summed over its choir of k: the server never holds one client's
 
-One identity per client. Clients sing in fixed choirs of k. Each round every member multiplies its class embedding by
-m fresh random numbers of its own (its parts), and only the choir's sum of parts reaches the server: a chord of m random
-mixtures of the choir's embeddings. What a chord tells, however many rounds it is heard, is the span that the k
-embeddings share: mixtures by Gaussian numbers look the same for every rotation of the embeddings within that span.
-The chords of all choirs are broadcast; a client learns to be its own class embedding, and far from every choir's span.
+One identity per client. Clients sing in fixed choirs of k, and a choir's chord reaches the server only as the sum over
+all its members. The server broadcasts the chords of all choirs; a client learns to be its own class embedding, and
+unlike every other choir.
 
-With ``parts=0`` a choir sings the plain sum of its embeddings instead, normalised: one negative per choir.
+parts = 0   the chord is the sum of the members' class embeddings, normalised: one negative per choir. Choirs are fixed,
+            so the server holds one equation in k unknowns for ever.
+parts = m   each member multiplies its class embedding by m fresh random numbers of its own, and the chord is the sum of
+            those: m mixtures of the choir's embeddings. Gaussian mixtures look the same for every rotation of the
+            embeddings within their span, so the span is what is told, however often a choir sings.
 """
 
 from __future__ import annotations
@@ -80,9 +82,9 @@ class Chorus(Method):
     """Negatives from secretly summed choirs; nobody sees a single class embedding."""
 
     choir: int = 4  # k, members of a choir
-    parts: int = 16  # m, random mixtures in a chord; 0 sings the plain sum
+    parts: int = 0  # m, random mixtures in a chord; 0 sings the plain sum
     scale: float = 16.0
-    margin: float = 0.1
+    margin: float = 0.0
     normalisation: Normalisation = "frozen"
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
@@ -131,15 +133,10 @@ class Chorus(Method):
         )
         mine = features @ F.normalize(trained.class_embedding, dim=0)  # [b]
         heights = torch.einsum("bd,crd->bcr", features, fixed.chords)
-        if self.parts:
-            # Σ of squares over a chord's rows: how much of the image lies in the choir's span. In the client's own
-            # choir its own voice is taken out, and what is left are the others.
-            loudness = heights.square().sum(dim=2) - fixed.own * mine.detach().square()[:, None]
-            negatives = loudness.clamp(min=1e-6).sqrt()
-            silent = fixed.heard == 0
-        else:
-            negatives = heights[:, :, 0]
-            silent = (fixed.heard == 0) | (fixed.own == 1)
+        # Of a chord of mixtures, the sum of squares: how much of the image lies in the span of the choir.
+        negatives = heights.square().sum(dim=2).clamp(min=1e-6).sqrt() if self.parts else heights[:, :, 0]
+        # The client's own voice is in its own choir, in an amount that the chord does not tell: that choir is left out.
+        silent = (fixed.heard == 0) | (fixed.own == 1)
         negatives = negatives.masked_fill(silent, -torch.inf)
         logits = self.scale * torch.cat([mine[:, None] - self.margin, negatives], dim=1)
         return {"loss": torch.logsumexp(logits, dim=1) - logits[:, 0], "cosine": mine}

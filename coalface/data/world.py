@@ -16,6 +16,7 @@ from coalface.data.faceset import FaceSet
 from coalface.data.partition import Partition, split
 from coalface.data.population import Population
 
+Progress = Callable[[int, int], None]  # (images done, images in all)
 CONDITIONS = {"easy": synthetic.EASY, "standard": synthetic.STANDARD, "hard": synthetic.HARD}
 
 
@@ -25,7 +26,8 @@ class Data:
 
     source: str = "synthetic"  # or a folder of photographs with one sub-folder per identity
     size: int = 64  # pixels
-    difficulty: Literal["easy", "standard", "hard"] = "hard"  # of synthetic faces
+    difficulty: Literal["easy", "standard", "hard"] = "hard"  # of synthetic photographs of clients and test people
+    public_difficulty: Literal["same", "easy", "standard", "hard"] = "same"  # of the server's: "easy" is a studio
     public: int = 200  # identities that the server pre-trains on; 0 starts from scratch
     public_images: int = 20  # at most so many of each
     clients: int = 100
@@ -67,21 +69,12 @@ class World:
     partition: Partition
 
 
-def load(data: Data, seed: int, device: torch.device, progress: Callable[[int, int], None] | None = None) -> World:
+def load(data: Data, seed: int, device: torch.device, progress: Progress | None = None) -> World:
     """Draw or read the faces, decode them once, and deal the identities out."""
     if data.source == "synthetic":
         needed = data.public + data.clients * data.identities_each + data.test
         partition = _split(needed, data, seed)
-        faces = synthetic.draw_faceset(
-            0,
-            needed,
-            _images_by_role(partition, data),
-            data.size,
-            seeding.derive(seed, "faces"),
-            CONDITIONS[data.difficulty],
-            str(device),
-            progress,
-        )
+        faces = _drawn(partition, data, seeding.derive(seed, "faces"), device, progress)
     else:
         folder = Path(data.source)
         photos = read_folder(folder, data.size, cache=None, min_images=2, progress=progress)
@@ -108,14 +101,25 @@ def _split(identities: int, data: Data, seed: int) -> Partition:
     )
 
 
-def _images_by_role(partition: Partition, data: Data) -> list[int]:
-    """How many photographs to draw of each identity: those that its role will use."""
-    counts = [data.images_each] * (partition.identities or 0)
-    for identity in partition.public:
-        counts[identity] = data.public_images
-    for identity in partition.test:
-        counts[identity] = data.test_images
-    return counts
+def _drawn(partition: Partition, data: Data, seed: int, device: torch.device, progress: Progress | None) -> FaceSet:
+    """Photographs of everyone: as many as their role uses, the public ones under conditions of their own."""
+    everyone = partition.identities or 0
+    public, test = set(partition.public), set(partition.test)
+    rows = [
+        data.public_images if who in public else data.test_images if who in test else data.images_each
+        for who in range(everyone)
+    ]
+    private = synthetic.draw_faceset(
+        0, everyone, rows, data.size, seed, CONDITIONS[data.difficulty], str(device), progress
+    )
+    if data.public_difficulty in ("same", data.difficulty):
+        return private
+    studio = CONDITIONS[data.public_difficulty]
+    for who in partition.public:
+        mine = slice(int(private.offsets[who]), int(private.offsets[who + 1]))
+        drawn = synthetic.draw_faceset(who, 1, data.public_images, data.size, seed, studio, str(device))
+        private.images[mine] = drawn.images
+    return private
 
 
 def _at_most(faces: FaceSet, images: int) -> FaceSet:
