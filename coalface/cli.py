@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import shlex
 import sys
@@ -44,6 +45,7 @@ start here
 """
 
 
+OPTIONAL = {"rich": "progress bars", "matplotlib": "figures in the report"}
 ENGINES = "sequential: one client at a time, the reference; stacked: many per launch; auto: stacked where it applies"
 WAYS = {"up": "sends", "once": "gives up", "down": "receives"}  # what a client does with a field
 
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = _one_line_warning
     try:
         options.verb(options, shlex.join(["coalface", *given]))
-    except (ConfigError, StoreError, QuorumError, FileNotFoundError, NotADirectoryError) as error:
+    except (ConfigError, StoreError, QuorumError, FileNotFoundError, NotADirectoryError, ImportError) as error:
         print(f"coalface: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -168,6 +170,10 @@ def _execute(run_: Run, out: Path, options: argparse.Namespace, command: str, fr
         raise ConfigError(f"{out} is not empty: continue it with `coalface resume {out}`, or choose another --out")
     with Progress(quiet=options.quiet) as progress:
         device = _device(options.device)
+        if missing := [f"{what} ({name})" for name, what in OPTIONAL.items() if not _importable(name)]:
+            progress.say(
+                f"not installed here, so left out: {', '.join(missing)}; pip install 'coalface[app]' adds them"
+            )
         # Faces and network are made before anything is written: a bad request leaves no trace.
         experiment = _described(lambda: Experiment(run_, out, device, progress, command, options.engine))
         result = experiment.execute()
@@ -242,6 +248,14 @@ def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(name)
+
+
+def _importable(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
 
 
 def _one_line_warning(message: Warning | str, *_: Any, **__: Any) -> None:
