@@ -78,14 +78,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def demo(options: argparse.Namespace, command: str) -> None:
-    """The main job on embedded data, once per seed."""
+    """Pre-train, federate 100 phones with one synthetic person each, compare with central training; per seed."""
     for seed in options.seeds:
         out = options.out if len(options.seeds) == 1 else options.out / f"seed{seed}"
         _execute(replace(RECIPES["demo"](), seed=seed), out, options, command, fresh=False)
 
 
 def run(options: argparse.Namespace, command: str) -> None:
-    """A method, a recipe, or the config.json of an earlier run."""
+    """Run a method at the demo's size, a recipe, or the config.json of an earlier run."""
     settings = [*options.set]
     if options.data is not None:
         _folder(options.data)
@@ -124,7 +124,8 @@ def evaluate(options: argparse.Namespace, command: str) -> None:
                 images = _described(lambda: read_images([Path(str(p)) for p in listed.images], size))
                 embeddings = embed(net, weights, images, head=head).cpu()
                 stage.advance(1)
-            result = lfw_folds(pair_scores(embeddings, listed.pairs), listed.same, listed.fold)
+            scores = pair_scores(embeddings, listed.pairs)
+            result = _described(lambda: lfw_folds(scores, listed.same, listed.fold))
     print(result.to_json() if options.json else str(result))
 
 
@@ -143,7 +144,7 @@ def list_methods(options: argparse.Namespace, command: str) -> None:
         print("  settings  " + "  ".join(f"method.{k}={v}" for k, v in row["settings"].items()))
         for when, fields in row["disclosure"].items():
             for field in fields:
-                print(f"  {WAYS[when]:<10}{field['field']:<16}{field.get('seen', ''):<10}{field['what']}")
+                print(f"  {WAYS[when]:<10}{field['field']:<16}{field.get('seen', ''):<21}{field['what']}")
         print()
 
 
@@ -187,7 +188,7 @@ def _named_run(what: str) -> Run:
     if what.endswith(".json"):
         return _read_config(Path(what))
     try:
-        return Run(method=config.method_named(what)())
+        return replace(RECIPES["demo"](), method=config.method_named(what)())
     except ConfigError as error:
         raise ConfigError(f"{error}; recipes: {', '.join(RECIPES)}; or a config.json") from None
 
@@ -283,11 +284,15 @@ def _parser() -> Parser:
         return sub
 
     sub = verb("demo", demo, "Writes a report that explains itself.")
-    sub.add_argument("--out", type=Path, default=Path("out/demo"))
-    sub.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="SEED")
+    sub.add_argument("--out", type=Path, default=Path("out/demo"), help="where to write it (default: out/demo)")
+    sub.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="SEED", help="one run for each (default: 0)")
 
     sub = verb("run", run, "Everything that can be set stands in the config.json of any run.")
-    sub.add_argument("what", metavar="ALGORITHM_OR_RECIPE", help="see `coalface list`; or a config.json")
+    sub.add_argument(
+        "what",
+        metavar="ALGORITHM_OR_RECIPE",
+        help=f"a method (`coalface list`), a recipe ({', '.join(RECIPES)}), or a config.json",
+    )
     sub.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change a setting; repeatable")
     sub.add_argument("--data", type=Path, metavar="DIR", help="photographs, one sub-folder per identity")
     sub.add_argument("--weights", type=Path, metavar="FILE", help="start from these instead of pre-training")
@@ -298,19 +303,19 @@ def _parser() -> Parser:
 
     sub = verb("eval", evaluate, "All pairs of a folder, or the pairs of a list (LFW pairs.txt or CSV).")
     sub.add_argument("model_or_run", type=Path, help="a run's folder, or a weights file with --model")
-    sub.add_argument("--data", type=Path, metavar="DIR")
-    sub.add_argument("--pairs", type=Path, metavar="FILE")
-    sub.add_argument("--fmr", type=float, nargs="+", default=[1e-3, 1e-2])
+    sub.add_argument("--data", type=Path, metavar="DIR", help="photographs, one sub-folder per identity")
+    sub.add_argument("--pairs", type=Path, metavar="FILE", help="LFW's pairs.txt, or a CSV as `coalface pairs` writes")
+    sub.add_argument("--fmr", type=float, nargs="+", default=[1e-3, 1e-2], help="for all pairs (default: 1e-3 1e-2)")
     sub.add_argument("--model", metavar="NAME", help="the network that a weights file is for")
-    sub.add_argument("--size", type=int, default=112)
-    sub.add_argument("--json", action="store_true")
+    sub.add_argument("--size", type=int, default=112, help="its image size (default: 112); a run knows its own")
+    sub.add_argument("--json", action="store_true", help="for machines")
 
     sub = verb("list", list_methods, "Generated from the types that travel.", device=False)
     sub.add_argument("--json", action="store_true")
 
     sub = verb("pairs", pairs, "Write it, look at it, and give it to `eval`.", device=False)
-    sub.add_argument("data", type=Path, metavar="DIR")
-    sub.add_argument("--out", type=Path, default=Path("pairs.csv"))
-    sub.add_argument("--count", type=int, default=6000)
+    sub.add_argument("data", type=Path, metavar="DIR", help="photographs, one sub-folder per identity")
+    sub.add_argument("--out", type=Path, default=Path("pairs.csv"), help="the list (default: pairs.csv)")
+    sub.add_argument("--count", type=int, default=6000, help="half of them genuine, in 10 folds (default: 6000)")
     sub.add_argument("--seed", type=int, default=0)
     return parser

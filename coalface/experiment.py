@@ -59,6 +59,7 @@ class Experiment:
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
         with progress.stage("faces", total=run.data.images()) as stage:
             self.world = world.load(run.data, run.seed, device, lambda done, _: stage.advance(done - stage.done))
+        run.method.check(self.world.clients)
         self.check_engine()
         self.verification = Verification(self.net, self.world.test, run.data.pairs, run.seed)
 

@@ -43,6 +43,16 @@ class Method(Protocol):
     # is one plain step, one backward pass then serves a whole cohort. None: clients start apart.
     common: ClassVar[tuple[str, ...] | None] = ("backbone",)
 
+    one_identity: ClassVar[bool] = False  # takes one person per client, no more
+
+    def check(self, population: Population) -> None:
+        """Refuse clients that the method cannot serve, before anything is done."""
+        if self.one_identity and population.classes > len(population):
+            raise ValueError(
+                f"{type(self).__name__} takes one identity per client, and {len(population)} clients hold "
+                f"{population.classes}: set data.identities_each=1, or choose a method for several"
+            )
+
     def clients(self, population: Population) -> Population:
         """Who takes part: everyone, or, in central training, everyone's faces in one pair of hands."""
         return population

@@ -16,6 +16,7 @@ from coalface import tree
 from coalface.models.net import Weights
 
 Normalisation = Literal["frozen", "average", "local"]
+SharedNormalisation = Literal["frozen", "average"]  # of methods that keep no statistics on a client
 
 
 def change(before: Weights, after: Weights, way: Normalisation) -> Weights:

@@ -55,7 +55,7 @@ def net() -> Net:
     return Net("tiny", embedding=8, size=16)
 
 
-def noise_population(clients: int = 6, identities_each: int = 1, images: int = 4) -> Population:
+def noise_population(clients: int = 8, identities_each: int = 1, images: int = 4) -> Population:
     """Each identity is a random pattern, each image that pattern with noise on it."""
     generator = torch.Generator().manual_seed(7)
     count = clients * identities_each
@@ -76,6 +76,7 @@ class SmallRun:
 
     def __init__(self, method: Method, net: Net, population: Population, folder: Path, training: Training) -> None:
         self.method, self.net, self.training = method, net, training
+        method.check(population)
         self.population = method.clients(population)
         self.stage = Stage(folder, method.types.server, method.types.private, "small", torch.device("cpu"))
         self.engine = Sequential(self.population, self.stage.private)

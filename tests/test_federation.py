@@ -69,7 +69,7 @@ def test_a_damaged_upload_is_refused_and_the_round_goes_on(run: SmallRun) -> Non
     assert "bytes, expected" in got[1]
     assert got[2] == "refused: not a readable message (SafetensorError)"
     assert got[3] == "refused: head is not finite"
-    assert got[4] == "refused: head has shape [1, 8], expected [6, 8]"
+    assert got[4] == "refused: head has shape [1, 8], expected [8, 8]"
 
 
 def test_a_refused_upload_leaves_no_trace_in_the_model(net: Net, population: Population, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_late_uploads_are_dropped_and_counted(run: SmallRun) -> None:
     )
     run.run(Rounds(rounds=1, deadline=5.0))
     assert outcomes(run)[2] == "late"
-    assert run.stage.rounds()[0]["counted"] == 5
+    assert run.stage.rounds()[0]["counted"] == 7
 
 
 def test_norm_bound(run: SmallRun) -> None:
@@ -102,7 +102,7 @@ def test_norm_bound(run: SmallRun) -> None:
         ),
     )
     run.run(Rounds(rounds=1, max_norm=50.0))
-    assert outcomes(run)[2].startswith("refused: norm 69")  # 100·√(6·8) = 692.8
+    assert outcomes(run)[2].startswith("refused: norm 8")  # 100·√(8·8) = 800, and a little
     assert outcomes(run)[1] == "counted"
 
 
@@ -114,7 +114,7 @@ def test_a_round_under_quorum_is_void_recorded_and_repeated(run: SmallRun) -> No
     run.run(Rounds(rounds=1, quorum=0.5))
     assert [(row["attempt"], row["void"], row["counted"]) for row in run.stage.rounds()] == [
         (0, True, 2),
-        (1, False, 6),
+        (1, False, 8),
     ]
 
 

@@ -30,7 +30,7 @@ from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
-from coalface.normalisation import Normalisation, change, moved, travelling
+from coalface.normalisation import SharedNormalisation, change, moved, travelling
 from coalface.received import Received
 from coalface.wire import Count, Summed, SummedInGroup, sends
 
@@ -85,13 +85,27 @@ class Chorus(Method):
     parts: int = 0  # m, random mixtures in a chord; 0 sings the plain sum
     scale: float = 16.0
     margin: float = 0.0
-    normalisation: Normalisation = "frozen"
+    normalisation: SharedNormalisation = "frozen"
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
+    one_identity: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        # In a sum of two each member could solve for the other. Mixtures tell the inner products of the embeddings too,
+        # and leave (k − 1)(k − 2) / 2 freedoms.
+        least = 4 if self.parts else 3
+        if self.choir < least:
+            raise ValueError(f"a choir of {self.choir} would give its members away; choir must be at least {least}")
+
+    def check(self, population: Population) -> None:
+        super().check(population)
+        if len(population) < 2 * self.choir:
+            raise ValueError(
+                f"chorus needs two choirs of {self.choir} or more, and there are {len(population)} clients: "
+                "set data.clients or method.choir"
+            )
 
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
-        if self.choir < 2:
-            raise ValueError(f"a choir of {self.choir} would reveal its member; chorus needs choir=2 or more")
         choirs = max(1, len(population) // self.choir)
         device = next(iter(weights.parameters.values())).device
         chords = torch.zeros(choirs, max(1, self.parts), net.embedding, device=device)
@@ -119,8 +133,6 @@ class Chorus(Method):
     def start(
         self, net: Net, broadcast: Broadcast, private: Private | None, faces: ClientFaces, generator: torch.Generator
     ) -> Local:
-        if len(faces.classes) != 1:
-            raise ValueError(f"chorus takes one identity per client, not {len(faces.classes)}")
         embedding = mean_feature(net, broadcast.backbone, faces.images) if private is None else private.class_embedding
         parts = torch.randn(self.parts, generator=generator) if self.parts else torch.ones(1)
         own = F.one_hot(torch.tensor(broadcast.choir), len(broadcast.heard)).to(broadcast.heard)

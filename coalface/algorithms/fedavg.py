@@ -27,7 +27,7 @@ from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
-from coalface.normalisation import Normalisation, at_client, change, moved, travelling
+from coalface.normalisation import SharedNormalisation, at_client, change, moved, travelling
 from coalface.objectives.margin_softmax import margin_softmax
 from coalface.objectives.positive_hinge import positive_hinge
 from coalface.received import Received
@@ -42,7 +42,7 @@ class SharedHead(Method):
 
     scale: float = 16.0
     margin: float = 0.0
-    normalisation: Normalisation = "frozen"
+    normalisation: SharedNormalisation = "frozen"
 
     @dataclass(frozen=True)
     class Server:
@@ -144,6 +144,9 @@ class PositiveOnly(BackboneOnly):
     """One identity per client, pulled to its class embedding, and no server step to hold identities apart."""
 
     target: float = 0.9  # the hinge is dead once the cosine is this high
+    normalisation: SharedNormalisation = "frozen"
+
+    one_identity: ClassVar[bool] = True
 
     @dataclass(frozen=True)
     class Private(wire.Private):
@@ -159,8 +162,6 @@ class PositiveOnly(BackboneOnly):
     def start(
         self, net: Net, broadcast: Broadcast, private: Private | None, faces: ClientFaces, generator: torch.Generator
     ) -> Local:
-        if len(faces.classes) != 1:
-            raise ValueError(f"fedavg/positive-only takes one identity per client, not {len(faces.classes)}")
         embedding = mean_feature(net, broadcast.backbone, faces.images) if private is None else private.class_embedding
         return Local(self.Trained(broadcast.backbone, embedding))
 

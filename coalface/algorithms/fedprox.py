@@ -15,7 +15,7 @@ from torch import Tensor
 from coalface.algorithms import fedavg
 from coalface.data.population import ClientFaces
 from coalface.local import Batch, Losses
-from coalface.method import Local
+from coalface.method import Local, Method
 from coalface.models.net import Net
 
 
@@ -35,30 +35,25 @@ def with_pull(losses: Losses, parameters: dict[str, Tensor], anchor: dict[str, T
 
 
 @dataclass(frozen=True)
-class SharedHead(fedavg.SharedHead):
-    """FedProx over fedavg/shared-head."""
-
-    mu: float = 0.01
-
-    def start(self, net: Net, broadcast: Any, private: None, faces: ClientFaces, generator: torch.Generator) -> Local:
-        local = super().start(net, broadcast, private, faces, generator)
-        return Local(local.trained, Anchored(local.fixed, broadcast.backbone.parameters))
-
-    def objective(self, net: Net, trained: Any, fixed: Any, batch: Batch) -> Losses:
-        losses = super().objective(net, trained, fixed.inner, batch)
-        return with_pull(losses, trained.backbone.parameters, fixed.anchor, self.mu)
-
-
-@dataclass(frozen=True)
-class PrivateHead(fedavg.PrivateHead):
-    """FedProx over fedavg/private-head."""
+class Proximal(Method):
+    """The pull, put before a form of FedAvg."""
 
     mu: float = 0.01
 
     def start(self, net: Net, broadcast: Any, private: Any, faces: ClientFaces, generator: torch.Generator) -> Local:
-        local = super().start(net, broadcast, private, faces, generator)
+        local = super().start(net, broadcast, private, faces, generator)  # type: ignore[safe-super]  # the form's
         return Local(local.trained, Anchored(local.fixed, broadcast.backbone.parameters))
 
     def objective(self, net: Net, trained: Any, fixed: Any, batch: Batch) -> Losses:
-        losses = super().objective(net, trained, fixed.inner, batch)
+        losses = super().objective(net, trained, fixed.inner, batch)  # type: ignore[safe-super]  # the form's
         return with_pull(losses, trained.backbone.parameters, fixed.anchor, self.mu)
+
+
+@dataclass(frozen=True)
+class SharedHead(Proximal, fedavg.SharedHead):
+    """FedProx over fedavg/shared-head."""
+
+
+@dataclass(frozen=True)
+class PrivateHead(Proximal, fedavg.PrivateHead):
+    """FedProx over fedavg/private-head."""

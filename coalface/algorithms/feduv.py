@@ -17,12 +17,12 @@ from torch import Tensor
 
 from coalface import wire
 from coalface.algorithms.codewords import CODES, codeword
-from coalface.algorithms.revealed_embedding import SharedNormalisation, device_of, refuse_several_identities
+from coalface.algorithms.revealed_embedding import device_of
 from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
-from coalface.normalisation import change, moved, travelling
+from coalface.normalisation import SharedNormalisation, change, moved, travelling
 from coalface.received import Received
 from coalface.wire import Count, Summed, sends
 
@@ -63,6 +63,7 @@ class FedUV(Method):
     normalisation: SharedNormalisation = "frozen"
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload)
+    one_identity: ClassVar[bool] = True
     common = ("backbone", "code_head")
 
     def __post_init__(self) -> None:
@@ -71,7 +72,6 @@ class FedUV(Method):
             raise ValueError(f"user_bits must be 1 to {most}, so that a secret is left, not {self.user_bits}")
 
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
-        refuse_several_identities(population)
         if len(population) > 1 << self.user_bits:
             raise ValueError(f"{len(population)} clients need more than {self.user_bits} user_bits")
         head = torch.rand(self.code_length, net.embedding, generator=generator) * 2 - 1

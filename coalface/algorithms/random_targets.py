@@ -17,12 +17,12 @@ from torch import Tensor
 
 from coalface import wire
 from coalface.algorithms.backbone_only import Upload
-from coalface.algorithms.revealed_embedding import SharedNormalisation, device_of, refuse_several_identities
+from coalface.algorithms.revealed_embedding import device_of
 from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
-from coalface.normalisation import change, moved, travelling
+from coalface.normalisation import SharedNormalisation, change, moved, travelling
 from coalface.objectives.positive_hinge import positive_hinge
 from coalface.received import Received
 from coalface.wire import sends
@@ -56,9 +56,9 @@ class RandomTargets(Method):
     normalisation: SharedNormalisation = "frozen"
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload)
+    one_identity: ClassVar[bool] = True
 
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
-        refuse_several_identities(population)
         targets = draw_targets(self.kind, len(population), net.embedding, generator)
         return Server(weights, targets.to(device_of(weights)))
 

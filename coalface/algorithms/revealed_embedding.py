@@ -22,14 +22,13 @@ from coalface.data.population import ClientFaces, Population
 from coalface.method import Method, Types
 from coalface.metrics.collapse import max_cosine, mean_cosine
 from coalface.models.net import Net, Weights
-from coalface.normalisation import change, travelling
+from coalface.normalisation import SharedNormalisation, change, travelling
 from coalface.received import Received
 from coalface.wire import Count, Revealed, Summed, sends
 
 LARGEST_MAX_COSINE = 10_000  # classes; above it the highest cosine would cost more than the round
 
 Init = Literal["random", "mean_feature"]
-SharedNormalisation = Literal["frozen", "average"]  # statistics of one face alone are worth nothing: no "local"
 
 
 @dataclass(frozen=True)
@@ -70,9 +69,9 @@ class RevealedEmbedding(Method):
     normalisation: SharedNormalisation = "frozen"
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload)
+    one_identity: ClassVar[bool] = True
 
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
-        refuse_several_identities(population)
         embeddings = torch.zeros(len(population), net.embedding)
         if self.init == "random":
             embeddings = F.normalize(torch.randn(embeddings.shape, generator=generator), dim=1)
@@ -114,16 +113,6 @@ def with_revealed(embeddings_CD: Tensor, received: Received) -> Tensor:
     clients = torch.tensor(list(sent), device=embeddings_CD.device)
     rows = torch.stack([embedding.to(embeddings_CD.device) for embedding in sent.values()])
     return embeddings_CD.index_copy(0, clients, F.normalize(rows, dim=1))
-
-
-def refuse_several_identities(population: Population) -> None:
-    """One class embedding, target or codeword per client is one person per client."""
-    for client, identities in enumerate(population.clients):
-        if len(identities) > 1:
-            raise ValueError(
-                f"this method takes one identity per client, and client {client} holds {len(identities)}: "
-                "set data.identities_each=1, or choose a method for several"
-            )
 
 
 def device_of(weights: Weights) -> torch.device:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from coalface.models.feduv_cnn import feduv_cnn
+from coalface.models.feduv_cnn import feduv_cnn, feduv_cnn_small
 from coalface.models.iresnet import iresnet18, iresnet50
 from coalface.models.mobilefacenet import mobilefacenet
 from coalface.models.resnet import resnet18
@@ -21,6 +21,7 @@ from coalface.models.sphere import sphere20, sphere64
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "feduv_cnn": feduv_cnn,
+    "feduv_cnn_small": feduv_cnn_small,
     "sphere20": sphere20,
     "sphere64": sphere64,
     "mobilefacenet": mobilefacenet,

@@ -26,19 +26,28 @@ class FedUVCNN(nn.Module):
         return out
 
 
+def feduv_cnn_small(embedding: int = 128, size: Size = 32) -> FedUVCNN:
+    """The same in miniature: a fifth of the work at equal size, for laptops and demonstrations."""
+    return feduv_cnn(embedding, size, channels=(32, 64, 128, 128, 128))
+
+
 def feduv_cnn(
-    embedding: int = 512, size: Size = 64, pools: Sequence[int] = (2, 2, 2, 2, 4), norm_groups: int = 2
+    embedding: int = 512,
+    size: Size = 64,
+    pools: Sequence[int] = (2, 2, 2, 2, 4),
+    norm_groups: int = 2,
+    channels: Sequence[int] = CHANNELS,
 ) -> FedUVCNN:
     """5 × [conv 3×3 → ReLU → max-pool → group norm], then one linear layer.
 
     The papers' size, 64, ends in 1×1×512. Elsewhere a pool is cut to what is left of the image, and windows at the
     border may be short, so that every pixel counts: 112 ends in 2×2×512, 32 in 1×1×512.
     """
-    if len(pools) != len(CHANNELS):
-        raise ValueError(f"pools is {tuple(pools)}: give {len(CHANNELS)} pools, one per block")
+    if len(pools) != len(channels):
+        raise ValueError(f"pools is {tuple(pools)}: give {len(channels)} pools, one per block")
     sides = height_width(size)
     blocks, channels_in = [], 3
-    for channels_out, pool in zip(CHANNELS, pools, strict=True):
+    for channels_out, pool in zip(channels, pools, strict=True):
         if pool > 1 and min(sides) < 2:
             raise ValueError(
                 f"size {size} does not fit pools {tuple(pools)}: only {sides[0]}×{sides[1]} is left before a pool "

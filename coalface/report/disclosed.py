@@ -100,10 +100,6 @@ def _leaving(row: Row, when: str) -> str:
     return f'<tr{style}>{_field(row)}<td>{who}</td><td>{what}</td><td class="when">{when}</td></tr>'
 
 
-def _broadcast(row: Row) -> str:
-    return f"<tr>{_field(row)}<td>{escape(str(row.get('what') or ''))}</td></tr>"
-
-
 def _field(row: Row) -> str:
     return f"<th><code>{escape(str(row['field']))}</code><small>{escape(str(row.get('type') or ''))}</small></th>"
 

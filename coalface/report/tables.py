@@ -15,6 +15,7 @@ Cells = list[list[str]]
 
 SEEN = {
     "summed": "the server sees only the sum over the cohort",
+    "summed in its group": "the server sees only the sum over a whole group of clients",
     "REVEALED": "the server sees each client's own value",
     "count": "the server sees each client's own number",
 }

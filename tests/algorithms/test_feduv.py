@@ -82,5 +82,5 @@ def test_the_threshold_accepts_the_share_it_says() -> None:
 def test_settings_that_leave_no_secret_or_no_room_are_refused(net: Net, population: Population) -> None:
     with pytest.raises(ValueError, match="a secret is left"):
         FedUV(code_length=127, user_bits=64)
-    with pytest.raises(ValueError, match="6 clients need more than 2"):
+    with pytest.raises(ValueError, match="8 clients need more than 2"):
         FedUV(user_bits=2).begin(net, net.fresh(0), population, seeding.generator(0, "begin"))

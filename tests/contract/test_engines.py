@@ -40,7 +40,7 @@ def test_one_step_stacked_equals_sequential(
     monkeypatch.setitem(stacked.IMAGES_PER_LAUNCH, "cpu", 9)  # several launches a round
     population = noise_population()
     if unequal:
-        population = replace(population, images_each=(1, 4, 2, 3, 4, 2))
+        population = replace(population, images_each=(1, 4, 2, 3, 4, 2, 1, 3))
     net = Net(net_name, embedding=8, size=16)
     one, first = run_with("sequential", name, net, population, tmp_path)
     two, second = run_with("stacked", name, net, population, tmp_path)

@@ -33,10 +33,10 @@ def test_gradients_reach_every_parameter(name: str) -> None:
     trained = {key: tensor.clone().requires_grad_() for key, tensor in weights.parameters.items()}
     images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     embeddings = net(Weights(trained, weights.statistics), images, batch_statistics=True)
-    assert embeddings.shape == (2, 512)
+    assert embeddings.shape == (2, net.embedding)
     assert embeddings.isfinite().all()
     # Weighed by position: the plain sum of a batch-normalised output does not depend on its input.
-    (embeddings * torch.randn(2, 512, generator=torch.Generator().manual_seed(1))).sum().backward()
+    (embeddings * torch.randn(2, net.embedding, generator=torch.Generator().manual_seed(1))).sum().backward()
     for key, tensor in trained.items():
         assert tensor.grad is not None and tensor.grad.isfinite().all(), key
         assert tensor.grad.abs().max() > 0, key
@@ -46,7 +46,7 @@ def test_gradients_reach_every_parameter(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_shapes_follow_the_image_size(name: str, size: int) -> None:
     net = net_at(name, size)
-    assert net(net.shapes, torch.empty(3, 3, size, size, device="meta")).shape == (3, 512)
+    assert net(net.shapes, torch.empty(3, 3, size, size, device="meta")).shape == (3, net.embedding)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "resnet18"])
