@@ -29,7 +29,7 @@ from coalface.models.checkpoints import load_weights
 from coalface.models.net import Net
 from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
 from coalface.recipes import RECIPES
-from coalface.report import tables
+from coalface.report import seeds, tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
 
@@ -79,9 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def demo(options: argparse.Namespace, command: str) -> None:
     """Pre-train, federate 100 phones with one synthetic person each, compare with central training; per seed."""
+    results = []
     for seed in options.seeds:
         out = options.out if len(options.seeds) == 1 else options.out / f"seed{seed}"
-        _execute(replace(RECIPES["demo"](), seed=seed), out, options, command, fresh=False)
+        results.append(_execute(replace(RECIPES["demo"](), seed=seed), out, options, command, fresh=False))
+    if len(results) > 1:
+        print(seeds.write_summary(results, options.out))
 
 
 def run(options: argparse.Namespace, command: str) -> None:
@@ -166,7 +169,7 @@ def pairs(options: argparse.Namespace, command: str) -> None:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _execute(run_: Run, out: Path, options: argparse.Namespace, command: str, fresh: bool) -> None:
+def _execute(run_: Run, out: Path, options: argparse.Namespace, command: str, fresh: bool) -> dict[str, Any]:
     if fresh and out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: continue it with `coalface resume {out}`, or choose another --out")
     with Progress(quiet=options.quiet) as progress:
@@ -180,6 +183,7 @@ def _execute(run_: Run, out: Path, options: argparse.Namespace, command: str, fr
         result = experiment.execute()
     tables.print_table(result)
     print(f"report: {out / 'report.html'}")
+    return result
 
 
 def _named_run(what: str) -> Run:

@@ -1,4 +1,4 @@
-"""The sequential engine forgets each client: tensors alive after the last of a cohort are those alive after the second."""
+"""The sequential engine forgets each client: tensors alive after a cohort's last client are those after its second."""
 
 from __future__ import annotations
 
