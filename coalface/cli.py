@@ -22,6 +22,7 @@ from coalface.algorithms import METHODS
 from coalface.config import ConfigError, Run
 from coalface.data import pairs as pair_lists
 from coalface.data.faces import read_folder, read_images
+from coalface.data.pair_bin import read_bin
 from coalface.evaluation import embed
 from coalface.experiment import Experiment, disclosure
 from coalface.federation import QuorumError
@@ -124,7 +125,7 @@ def evaluate(options: argparse.Namespace, command: str) -> None:
         else:
             listed = _described(lambda: _pair_list(options))
             with progress.stage("embedding", total=1) as stage:
-                images = _described(lambda: read_images([Path(str(p)) for p in listed.images], size))
+                images = _described(lambda: _listed_images(listed, size))
                 embeddings = embed(net, weights, images, head=head).cpu()
                 stage.advance(1)
             scores = pair_scores(embeddings, listed.pairs)
@@ -180,7 +181,7 @@ def _execute(run_: Run, out: Path, options: argparse.Namespace, command: str, fr
             )
         # Faces and network are made before anything is written: a bad request leaves no trace.
         experiment = _described(lambda: Experiment(run_, out, device, progress, command, options.engine))
-        result = experiment.execute()
+        result: dict[str, Any] = experiment.execute()
     tables.print_table(result)
     print(f"report: {out / 'report.html'}")
     return result
@@ -226,9 +227,17 @@ def _head(options: argparse.Namespace) -> Tensor | None:
 
 
 def _pair_list(options: argparse.Namespace) -> pair_lists.PairList:
+    if options.pairs.suffix == ".bin":
+        return read_bin(options.pairs)
     if options.pairs.suffix == ".csv":
         return pair_lists.read_csv(options.pairs, options.data)
     return pair_lists.read_lfw(options.pairs, _folder(options.data))
+
+
+def _listed_images(listed: pair_lists.PairList, size: int) -> torch.Tensor:
+    """Photographs as a folder's are read; the encoded images of a .bin as they are."""
+    paths = [image for image in listed.images if isinstance(image, Path)]
+    return read_images(paths, size) if paths else pair_lists.load_images(listed.images, size)
 
 
 def _described(make: Any) -> Any:
@@ -305,10 +314,15 @@ def _parser() -> Parser:
     sub = verb("resume", resume, "A finished stage is not done again.")
     sub.add_argument("folder", type=Path)
 
-    sub = verb("eval", evaluate, "All pairs of a folder, or the pairs of a list (LFW pairs.txt or CSV).")
+    sub = verb("eval", evaluate, "All pairs of a folder, or the pairs of a list.")
     sub.add_argument("model_or_run", type=Path, help="a run's folder, or a weights file with --model")
     sub.add_argument("--data", type=Path, metavar="DIR", help="photographs, one sub-folder per identity")
-    sub.add_argument("--pairs", type=Path, metavar="FILE", help="LFW's pairs.txt, or a CSV as `coalface pairs` writes")
+    sub.add_argument(
+        "--pairs",
+        type=Path,
+        metavar="FILE",
+        help="LFW's pairs.txt, an insightface .bin, or a CSV as `coalface pairs` writes",
+    )
     sub.add_argument("--fmr", type=float, nargs="+", default=[1e-3, 1e-2], help="for all pairs (default: 1e-3 1e-2)")
     sub.add_argument("--model", metavar="NAME", help="the network that a weights file is for")
     sub.add_argument("--size", type=int, default=112, help="its image size (default: 112); a run knows its own")

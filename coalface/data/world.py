@@ -25,6 +25,7 @@ class Data:
     """Which faces, and how identities become public, clients and test."""
 
     source: str = "synthetic"  # or a folder of photographs with one sub-folder per identity
+    cache: str = ""  # a folder for decoded photographs, mapped into memory; empty: they are decoded into memory
     size: int = 64  # pixels
     difficulty: Literal["easy", "standard", "hard"] = "hard"  # of synthetic photographs of clients and test people
     public_difficulty: Literal["same", "easy", "standard", "hard"] = "same"  # of the server's: "easy" is a studio
@@ -77,7 +78,7 @@ def load(data: Data, seed: int, device: torch.device, progress: Progress | None 
         faces = _drawn(partition, data, seeding.derive(seed, "faces"), device, progress)
     else:
         folder = Path(data.source)
-        photos = read_folder(folder, data.size, cache=None, min_images=2, progress=progress)
+        photos = read_folder(folder, data.size, cache=data.cache or None, min_images=2, progress=progress)
         partition = _split(len(photos.faces), data, seed)
         faces = FaceSet(photos.faces.images.to(device), photos.faces.offsets)
     clients = partition.population(faces)

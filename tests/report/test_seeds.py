@@ -33,5 +33,5 @@ def test_mean_spread_and_the_gain_of_the_means(tmp_path: Path) -> None:
 
 
 def test_no_gain_without_room(tmp_path: Path) -> None:
-    flat = [result(0, 0.6, 0.7, 0.8), result(1, 0.6, 0.5, 0.4)]
+    flat = [result(0, 0.6, 0.7, 0.7), result(1, 0.6, 0.5, 0.4)]
     assert seeds.summarise(flat)["gain_recovered"]["accuracy"] is None
