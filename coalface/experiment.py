@@ -6,6 +6,7 @@ Pre-training and central training are federations too, of one client: the same r
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -55,6 +56,7 @@ class Experiment:
     ) -> None:
         self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
         self.engine_name = engine
+        self.began = time.perf_counter()
         self.net = Net(run.model, embedding=run.embedding, size=run.data.size)
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
         with progress.stage("faces", total=run.data.images()) as stage:
@@ -187,7 +189,7 @@ class Experiment:
             "gain_recovered": gain_recovered(metrics),
             "disclosure": disclosure(run.method),
             "bytes": _traffic(ledger),
-            "seconds": {"federated": seconds},
+            "seconds": {"federated": seconds, "this_process": time.perf_counter() - self.began},
             "images_per_second": images / seconds if seconds else None,
             "engine": federated.engine,
             "config_sha256": run.sha256(),
