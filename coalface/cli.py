@@ -47,7 +47,7 @@ start here
 
 
 OPTIONAL = {"rich": "progress bars", "matplotlib": "figures in the report"}
-ENGINES = "sequential: one client at a time, the reference; stacked: many per launch; auto: stacked where it applies"
+ENGINES = "sequential: one client at a time, the reference; stacked: many per launch; auto: stacked where it pays"
 WAYS = {"up": "sends", "once": "gives up", "down": "receives"}  # what a client does with a field
 
 

@@ -23,7 +23,7 @@ from coalface.data.population import Population
 from coalface.engines.engine import Engine
 from coalface.engines.faults import Faulty
 from coalface.engines.sequential import Sequential
-from coalface.engines.stacked import Stacked, why_not
+from coalface.engines.stacked import Stacked, why_not, why_several_steps, worth_it
 from coalface.evaluation import Verification
 from coalface.federation import Federation, Rounds
 from coalface.local import Training
@@ -143,15 +143,18 @@ class Experiment:
     def check_engine(self) -> None:
         """Refuse an engine that cannot run the method, before anything is done."""
         run = self.run
-        refusal = why_not(run.method, run.training, int(self.world.clients.counts().max()), run.rounds.max_norm)
+        refusal = why_not(run.method)
         if self.engine_name == "stacked" and refusal:
             raise ConfigError(f"--engine stacked cannot run {method_name(run.method)}: {refusal}; use --engine auto")
 
     def engine(self, method: Method, population: Population, stage: Stage, rules: Rounds, training: Training) -> Engine:
-        """The engine that was asked for; ``auto`` takes the stacked one where it applies."""
-        refusal = why_not(method, training, int(population.counts().max()), rules.max_norm)
-        stackable = refusal is None and len(population) > 1 and self.engine_name != "sequential"
-        return (Stacked if stackable else Sequential)(population, stage.private)
+        """The engine that was asked for; ``auto`` takes the stacked one where it applies and pays."""
+        if self.engine_name == "sequential" or why_not(method) or len(population) == 1:
+            return Sequential(population, stage.private)
+        several = why_several_steps(method, training, int(population.counts().max()), rules.max_norm) is not None
+        if self.engine_name == "auto" and not worth_it(self.device, several):
+            return Sequential(population, stage.private)
+        return Stacked(population, stage.private, rules.max_norm)
 
     @staticmethod
     def models(method: Method, server: Any, stage: Stage) -> list[Weights]:

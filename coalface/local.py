@@ -87,7 +87,7 @@ def train(
     flat = {name: leaf.detach().clone() for name, leaf in tree.leaves(state).items()}
     learnt = [leaf.requires_grad_() for name, leaf in flat.items() if not is_statistic(name)]
     current = tree.refill(state, flat)
-    optimiser = _optimiser(learnt, training, training.rate_at(round_))
+    optimiser = fresh_optimiser(learnt, training, training.rate_at(round_))
     totals: Losses = {}
     images = steps = 0
     for batch in batches(faces, training, generator):
@@ -161,7 +161,8 @@ def client_round(
     )
 
 
-def _optimiser(learnt: list[Tensor], training: Training, rate: float) -> torch.optim.Optimizer:
+def fresh_optimiser(learnt: list[Tensor], training: Training, rate: float) -> torch.optim.Optimizer:
+    """The optimiser of one local round; it remembers nothing of earlier ones."""
     if training.optimiser == "adam":
         return torch.optim.Adam(learnt, lr=rate, weight_decay=training.weight_decay)
     return torch.optim.SGD(learnt, lr=rate, momentum=training.momentum, weight_decay=training.weight_decay)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,24 +13,82 @@ import torch
 
 from coalface import tree
 from coalface.algorithms import METHODS
+from coalface.algorithms.chorus import Chorus
 from coalface.config import method_named
 from coalface.data.population import Population
-from coalface.engines import stacked
-from coalface.engines.stacked import Stacked, why_not
+from coalface.engines import launch, stacked
+from coalface.engines.engine import Task
+from coalface.engines.launch import padded
+from coalface.engines.sequential import Sequential
+from coalface.engines.stacked import Stacked, why_not, why_several_steps, worth_it
+from coalface.experiment import Experiment
 from coalface.federation import Rounds
-from coalface.local import Training
+from coalface.local import Batch, Training
+from coalface.method import Method
 from coalface.models.net import Net
 from tests.conftest import SmallRun, noise_population
 
 TOLERANCE = 2e-6  # float32: sums in another order
+EXACT = 1e-11  # float64: over many steps float32 strays too far to tell a rounding from a small mistake
 ONE_STEP = Training(rate=0.05, weight_decay=1e-3)
+STEPS = Training(rate=0.05, weight_decay=1e-3, momentum=0.9, batch=2, epochs=2)
+ALL = Rounds(rounds=2)
+COUNTS = (1, 4, 2, 3, 4, 2, 1, 3)  # images of each client: one to four steps in two epochs of batches of two
 
 
-def run_with(engine: str, name: str, net: Net, population: Population, folder: Path) -> tuple[Any, SmallRun]:
-    run = SmallRun(method_named(name)(), net, population, folder / engine, ONE_STEP)
+def finished(
+    engine: str, method: Method, net: Net, people: Population, folder: Path, training: Training, rules: Rounds
+) -> tuple[Any, SmallRun]:
+    run = SmallRun(method, net, people, folder / engine, training)
     if engine == "stacked":
-        run.engine = Stacked(run.population, run.stage.private)  # type: ignore[assignment]
-    return run.run(Rounds(rounds=3, cohort=4)), run
+        run.engine = Stacked(run.population, run.stage.private, rules.max_norm)  # type: ignore[assignment]
+    return run.run(rules), run
+
+
+def assert_equal(
+    method: Method, net: Net, people: Population, folder: Path, training: Training, rules: Rounds, tolerance: float
+) -> SmallRun:
+    """Server, private states, ledger and losses are those of the sequential engine."""
+    one, first = finished("sequential", method, net, people, folder, training, rules)
+    two, second = finished("stacked", method, net, people, folder, training, rules)
+    assert_close(one, two, tolerance)
+    assert first.stage.private.clients() == second.stage.private.clients()
+    for client in first.stage.private.clients():
+        assert_close(first.stage.private.load(client, 99), second.stage.private.load(client, 99), tolerance)
+    drop = ("seconds",)
+    ledgers = [[{k: v for k, v in row.items() if k not in drop} for row in r.stage.ledger()] for r in (first, second)]
+    assert ledgers[0] == ledgers[1]
+    for row, other in zip(first.stage.rounds(), second.stage.rounds(), strict=True):
+        assert other["losses"] == pytest.approx(row["losses"], rel=tolerance, abs=tolerance)
+    return second
+
+
+def assert_close(one: Any, two: Any, tolerance: float) -> None:
+    others = tree.leaves(two)
+    for path, leaf in tree.leaves(one).items():
+        torch.testing.assert_close(others[path], leaf, rtol=0, atol=tolerance, msg=lambda m, p=path: f"{p}: {m}")
+
+
+@pytest.fixture
+def float64() -> Iterator[None]:
+    """Weights, and so everything, in double precision."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many clients went into each launch of several steps, as the launches happen."""
+    sizes: list[int] = []
+    real = stacked.several_steps
+
+    def noted(task: Any, members: Any) -> Any:
+        sizes.append(len(members))
+        return real(task, members)
+
+    monkeypatch.setattr(stacked, "several_steps", noted)
+    return sizes
 
 
 @pytest.mark.parametrize("unequal", [False, True])
@@ -37,43 +97,176 @@ def run_with(engine: str, name: str, net: Net, population: Population, folder: P
 def test_one_step_stacked_equals_sequential(
     name: str, net_name: str, unequal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(stacked.IMAGES_PER_LAUNCH, "cpu", 9)  # several launches a round
-    population = noise_population()
-    if unequal:
-        population = replace(population, images_each=(1, 4, 2, 3, 4, 2, 1, 3))
+    monkeypatch.setitem(launch.IMAGES_PER_LAUNCH, "cpu", 9)  # several launches a round
+    people = replace(noise_population(), images_each=COUNTS) if unequal else noise_population()
     net = Net(net_name, embedding=8, size=16)
-    one, first = run_with("sequential", name, net, population, tmp_path)
-    two, second = run_with("stacked", name, net, population, tmp_path)
-    for path, leaf in tree.leaves(one).items():
-        torch.testing.assert_close(
-            tree.leaves(two)[path], leaf, rtol=0, atol=TOLERANCE, msg=lambda m, p=path: f"{p}: {m}"
-        )
-    for client in first.stage.private.clients():
-        mine, theirs = first.stage.private.load(client, 99), second.stage.private.load(client, 99)
-        for path, leaf in tree.leaves(mine).items():
-            torch.testing.assert_close(tree.leaves(theirs)[path], leaf, rtol=0, atol=TOLERANCE)
-    drop = ("seconds",)
-    ledgers = [[{k: v for k, v in row.items() if k not in drop} for row in r.stage.ledger()] for r in (first, second)]
-    assert ledgers[0] == ledgers[1]
+    rules = Rounds(rounds=3, cohort=4)
+    assert_equal(method_named(name)(), net, people, tmp_path, ONE_STEP, rules, TOLERANCE)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("net_name", ["tiny", "tiny_bn"])
+@pytest.mark.parametrize("name", METHODS)
+def test_several_steps_stacked_equal_sequential(
+    name: str, net_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launches: list[int]
+) -> None:
+    monkeypatch.setitem(launch.IMAGES_PER_LAUNCH, "cpu", 7)  # three clients a launch, with two images each
+    method = method_named(name)()
+    people = noise_population(identities_each=1 if method.one_identity else 2)
+    people = replace(people, images_each=COUNTS)
+    net = Net(net_name, embedding=8, size=16)
+    assert_equal(method, net, people, tmp_path, STEPS, ALL, EXACT)
+    assert launches == ([1, 1] if name == "centralised" else [3, 3, 2] * 2)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(
+    "training",
+    [
+        replace(STEPS, momentum=0.0),
+        replace(STEPS, batch=0, epochs=3, flip=False),
+        replace(STEPS, images_per_round=3, epochs=1),
+        replace(STEPS, optimiser="adam", rate=1e-3),
+        Training(rate=1e-3, optimiser="adam"),
+    ],
+    ids=["plain", "epochs", "drawn images", "adam", "one step of adam"],
+)
+def test_however_the_steps_are_taken(training: Training, net: Net, tmp_path: Path, launches: list[int]) -> None:
+    people = replace(noise_population(identities_each=2), images_each=COUNTS)
+    assert_equal(method_named("fedprox/private-head")(), net, people, tmp_path, training, ALL, EXACT)
+    assert launches == [8, 8]
+
+
+def test_several_steps_agree_in_float32(net: Net, population: Population, tmp_path: Path) -> None:
+    assert_equal(method_named("fedface")(), net, population, tmp_path, STEPS, ALL, TOLERANCE)
+
+
+def test_one_step_of_clients_that_start_apart(net: Net, tmp_path: Path, launches: list[int]) -> None:
+    assert_equal(method_named("local_only")(), net, noise_population(), tmp_path, ONE_STEP, ALL, TOLERANCE)
+    assert launches == [8, 8]
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_tensor_that_the_loss_does_not_read_is_not_decayed(net: Net, tmp_path: Path) -> None:
+    """Chorus multiplies what it sings by random parts that are in its state, but not in its loss."""
+    training = replace(STEPS, weight_decay=0.5)
+    assert_equal(Chorus(parts=2), net, noise_population(), tmp_path, training, ALL, EXACT)
+
+
+@pytest.mark.usefixtures("float64")
+def test_clients_of_other_shapes_go_in_launches_of_their_own(net: Net, tmp_path: Path, launches: list[int]) -> None:
+    people = noise_population()
+    people = Population(people.faces, ((0,), (1,), (2, 3), (4, 5), (6,)))
+    assert_equal(method_named("fedavg/private-head")(), net, people, tmp_path, STEPS, ALL, EXACT)
+    assert launches == [2, 2, 1] * 2
+
+
+def test_weights_bound_a_launch_too(
+    net: Net, population: Population, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launches: list[int]
+) -> None:
+    # tiny: 3·3·3·4 + 4 in the convolution, 64·8 + 8 in the linear layer, and a class embedding of 8; 4 bytes each.
+    monkeypatch.setitem(launch.BYTES_PER_LAUNCH, "cpu", 3 * 4 * (112 + 520 + 8))
+    finished("stacked", method_named("fedface")(), net, population, tmp_path, STEPS, Rounds(rounds=1))
+    assert launches == [3, 3, 2]
+
+
+def test_a_norm_bound_meets_each_clients_own_update(net: Net, population: Population, tmp_path: Path) -> None:
+    """Of a round of one step too, whose updates otherwise exist as their mean only."""
+    rules = Rounds(rounds=1, quorum=0.1, max_norm=1.01)
+    run = assert_equal(method_named("fedface")(), net, population, tmp_path, ONE_STEP, rules, TOLERANCE)
+    outcomes = [row["outcome"] for row in run.stage.ledger()]
+    assert 0 < outcomes.count("counted") < len(outcomes)
+
+
+@pytest.mark.parametrize("training", [ONE_STEP, STEPS], ids=["one step", "several"])
+def test_replies_keep_the_order_of_the_cohort(
+    training: Training, net: Net, population: Population, tmp_path: Path
+) -> None:
+    offsets = torch.tensor([0, 4, 8, 8, 12])  # the third person has no image
+    people = Population(
+        replace(population.faces, images=population.faces.images[:12], offsets=offsets), ((0,), (1,), (2,), (3,))
+    )
+    _, run = finished("stacked", method_named("fedface")(), net, people, tmp_path, training, Rounds(rounds=1))
+    assert [(row["client"], row["outcome"]) for row in run.stage.ledger()] == [
+        (0, "counted"), (1, "counted"), (2, "no images"), (3, "counted"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["local_only", "fedface"])
+def test_what_a_client_keeps_and_sends_is_its_own(name: str, net: Net, population: Population, tmp_path: Path) -> None:
+    """A view of the stack would keep the whole launch's models alive for as long as one client's."""
+    run = SmallRun(method_named(name)(), net, replace(population, images_each=COUNTS), tmp_path, STEPS)
+    server = run.begin()
+    task = Task(run.method, net, STEPS, 0, 1, 0, lambda client: run.method.broadcast(server, None, client))
+    replies = list(Stacked(run.population, run.stage.private).gather(task, range(8)))
+    leaves = [leaf for r in replies for held in (r.upload, r.private) for leaf in tree.leaves(held).values()]
+    assert all(leaf.untyped_storage().nbytes() == leaf.nbytes and not leaf.requires_grad for leaf in leaves)
+    assert len({leaf.untyped_storage().data_ptr() for leaf in leaves}) == len(leaves)
+
+
+def test_padding_has_no_share() -> None:
+    images = torch.arange(4 * 3, dtype=torch.uint8).reshape(4, 3, 1, 1)
+    two, one = Batch(images[:2], torch.tensor([5, 6])), Batch(images[3:], torch.tensor([7]))
+    laid, labels, share = padded([two, None, one])
+    assert labels.tolist() == [[5, 6], [0, 0], [7, 0]]
+    assert share.tolist() == [[0.5, 0.5], [0.0, 0.0], [1.0, 0.0]]
+    assert laid.flatten(2).tolist() == [[[0, 1, 2], [3, 4, 5]], [[0] * 3] * 2, [[9, 10, 11], [0] * 3]]
 
 
 @pytest.mark.parametrize(
-    ("name", "training", "reason"),
+    ("name", "settings"),
+    [("fedavg/private-head", {"normalisation": "local"}), ("local_only", {"batch_statistics": True})],
+)
+def test_what_cannot_be_stacked_is_refused_in_words(name: str, settings: dict[str, Any]) -> None:
+    refusal = why_not(method_named(name)(**settings))
+    assert refusal is not None and "each client's own batch" in refusal
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_can_be_stacked_as_it_comes(name: str) -> None:
+    assert why_not(method_named(name)()) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "max_norm", "reason"),
     [
-        ("local_only", Training(), "models of their own"),
-        ("fedavg/private-head", Training(batch=2), "more than one step"),
-        ("fedavg/private-head", Training(epochs=2), "more than one step"),
-        ("fedavg/private-head", Training(optimiser="adam"), "adam is not linear"),
+        ("local_only", Training(), 0.0, "models of their own"),
+        ("fedavg/private-head", Training(batch=2), 0.0, "more than one step"),
+        ("fedavg/private-head", Training(epochs=2), 0.0, "more than one step"),
+        ("fedavg/private-head", Training(optimiser="adam"), 0.0, "adam is not linear"),
+        ("fedavg/private-head", Training(), 1.0, "each client's own update"),
     ],
 )
-def test_what_cannot_be_stacked_is_refused_in_words(name: str, training: Training, reason: str) -> None:
-    refusal = why_not(method_named(name)(), training, max_images=4, max_norm=0.0)
+def test_what_one_backward_pass_cannot_do_is_said_in_words(
+    name: str, training: Training, max_norm: float, reason: str
+) -> None:
+    refusal = why_several_steps(method_named(name)(), training, max_images=4, max_norm=max_norm)
     assert refusal is not None and reason in refusal
 
 
-def test_what_can_be_stacked_is_accepted() -> None:
+def test_one_plain_step_is_one_backward_pass() -> None:
     method = method_named("fedavg/private-head")()
-    assert why_not(method, Training(), 4, 0.0) is None
-    assert why_not(method, Training(batch=4, momentum=0.9), 4, 0.0) is None
-    assert why_not(method, Training(batch=4, images_per_round=4), 100, 0.0) is None
-    assert why_not(method, Training(), 4, max_norm=1.0) is not None
+    assert why_several_steps(method, Training(), 4, 0.0) is None
+    assert why_several_steps(method, Training(batch=4, momentum=0.9), 4, 0.0) is None
+    assert why_several_steps(method, Training(batch=4, images_per_round=4), 100, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "training", "taken"),
+    [
+        ("auto", "cpu", ONE_STEP, Stacked),
+        ("auto", "cpu", STEPS, Sequential),
+        ("auto", "cuda", ONE_STEP, Stacked),
+        ("auto", "cuda", STEPS, Stacked),
+        ("stacked", "cpu", STEPS, Stacked),
+        ("sequential", "cuda", ONE_STEP, Sequential),
+    ],
+)
+def test_auto_stacks_where_it_pays(
+    asked: str, device: str, training: Training, taken: type, population: Population
+) -> None:
+    experiment: Any = SimpleNamespace(engine_name=asked, device=torch.device(device))
+    stage: Any = SimpleNamespace(private=None)
+    engine = Experiment.engine(experiment, method_named("fedface")(), population, stage, Rounds(), training)
+    assert type(engine) is taken
+    assert worth_it(torch.device(device), multi_step=False)

@@ -74,7 +74,10 @@ def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "demo", "--weights", "MISSING", "--out", "OUT", *small()], "expected .safetensors"),
         (["run", "demo", "--set", "engine=x", "--out", "OUT"], "no setting 'engine'"),
         (["run", "demo", "--engine", "warp", "--out", "OUT"], "invalid choice: 'warp'"),
-        (["run", "local_only", "--engine", "stacked", "--out", "OUT", *small()], "cannot run local_only"),
+        (
+            ["run", "local_only", "--engine", "stacked", "--out", "OUT", *small("method.batch_statistics=true")],
+            "cannot run local_only: its batch-norm statistics",
+        ),
         (["resume", "MISSING"], "holds no run"),
         (["eval", "MISSING", "--data", "FEW"], "--model"),
         (["dance"], "invalid choice: 'dance'"),
