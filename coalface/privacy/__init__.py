@@ -1,0 +1,1 @@
+"""What a federation tells all the same: attacks on what is sent."""
