@@ -38,6 +38,7 @@ class PrivateStore:
         self._memory = memory  # bytes of state held in memory
         self._held: OrderedDict[tuple[int, int], _Held] = OrderedDict()  # (client, round)
         self._size = 0
+        self._this_round: set[int] = set()  # clients that kept something in the round that is not yet settled
         self._newest: dict[int, list[int]] = {}  # client -> rounds of its versions, rising, in memory or on disk
         if kind is not None and folder.exists():
             for file in folder.glob("*/*.safetensors"):
@@ -61,6 +62,7 @@ class PrivateStore:
 
     def keep(self, client: int, round_: int, private: wire.Private) -> None:
         """A new version; it replaces one of the same round."""
+        self._this_round.add(client)
         versions = self._newest.setdefault(client, [])
         if round_ not in versions:
             versions.append(round_)
@@ -68,10 +70,20 @@ class PrivateStore:
         # On the host: a GPU's memory must not grow with the number of clients.
         self._hold((client, round_), tree.transform(lambda leaf: leaf.cpu(), private), saved=False)
 
-    def forget_round(self, round_: int) -> None:
-        """A void round: what clients kept in it never was."""
-        for client in [client for client, rounds in self._newest.items() if rounds[-1] == round_]:
-            self._remove(client, round_)
+    def settle_round(self) -> None:
+        """The round counts. Versions since the last flush that it made obsolete are gone: no resume could read them."""
+        for client in self._this_round:
+            for made in self._newest[client][:-1]:
+                held = self._held.get((client, made))
+                if held is not None and not held.saved:
+                    self._remove(client, made)
+        self._this_round.clear()
+
+    def forget_round(self) -> None:
+        """The round is void: what clients kept in it never was."""
+        for client in self._this_round:
+            self._remove(client, self._newest[client][-1])
+        self._this_round.clear()
 
     def flush(self) -> None:
         """Write every unsaved version and wait until the disk has it."""

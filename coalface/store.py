@@ -65,7 +65,9 @@ class Stage:
             _append(self._ledgers["ledger.jsonl"], [dataclasses.asdict(row) for row in rows])
             _append(self._ledgers["rounds.jsonl"], [dataclasses.asdict(entry)])
             if entry.void:
-                self.private.forget_round(entry.round)
+                self.private.forget_round()
+            else:
+                self.private.settle_round()
 
     def checkpoint(self, round_: int, server: Any) -> None:
         """Everything needed to go on after this round, durably, before anything older is removed."""

@@ -43,11 +43,25 @@ def test_a_round_sees_what_was_kept_before_it(tmp_path: Path) -> None:
 def test_a_void_round_is_forgotten(tmp_path: Path) -> None:
     store = make(tmp_path)
     store.keep(5, 2, kept(2.0))
+    store.settle_round()
     store.keep(5, 3, kept(3.0))
     store.keep(6, 3, kept(3.0))
-    store.forget_round(3)
+    store.forget_round()
     assert value(store, 5, 9) == 2.0 and value(store, 6, 9) is None
     assert store.clients() == [5]
+
+
+def test_between_two_flushes_only_the_newest_version_is_held(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    for round_ in (1, 2, 3):
+        store.keep(5, round_, kept(float(round_)))
+        store.settle_round()
+    assert store._size == 1024  # one version of 1 KiB
+    store.flush()
+    for round_ in (4, 5):
+        store.keep(5, round_, kept(float(round_)))
+        store.settle_round()
+    assert [value(store, 5, r) for r in (4, 5, 6)] == [3.0, 3.0, 5.0]  # a resume at round 3 reads what was flushed
 
 
 @pytest.mark.parametrize("memory", [0, 2048, 1 << 30])
