@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(given)
     warnings.showwarning = _one_line_warning
     try:
-        options.verb(options, shlex.join(["coalface", *given]))
+        options.verb(options, _shown_command(given, options))
     except (ConfigError, StoreError, QuorumError, FileNotFoundError, NotADirectoryError, ImportError) as error:
         print(f"coalface: {error}", file=sys.stderr)
         return 2
@@ -168,6 +168,17 @@ def pairs(options: argparse.Namespace, command: str) -> None:
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _shown_command(given: Sequence[str], options: argparse.Namespace) -> str:
+    """The command for a report, which may be passed on: without the folder of photographs and without full paths."""
+    photos = str(options.data) if getattr(options, "data", None) is not None else None
+    shown = []
+    for argument in given:
+        name, equals, value = argument.rpartition("=")
+        short = "PHOTOS" if value == photos else Path(value).name if Path(value).is_absolute() else value
+        shown.append(name + equals + short)
+    return shlex.join(["coalface", *shown])
 
 
 def _execute(run_: Run, out: Path, options: argparse.Namespace, command: str, fresh: bool) -> dict[str, Any]:

@@ -48,6 +48,8 @@ def test_a_run_on_photographs_shows_no_face(tmp_path: Path) -> None:
     coalface("run", "fedavg/shared-head", *settings, "--data", photos, "--out", tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text()
     assert "data:image/png" not in page
+    shared = page + (tmp_path / "run" / "result.json").read_text()  # config.json stays with the run, and needs the path
+    assert str(tmp_path) not in shared and "--data PHOTOS" in shared
     written = "".join(p.read_text() for p in (tmp_path / "run").glob("*.json*")) + page
     assert "somebody" not in written.replace(str(photos), "")  # identities are numbers; the folder's names stay outside
 
