@@ -19,6 +19,7 @@ from coalface.engines.faults import Faults
 from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.method import Method
+from coalface.numerics import Numerics
 
 
 class ConfigError(ValueError):
@@ -50,6 +51,7 @@ class Run:
     training: Training = field(default_factory=Training)
     central: Central = field(default_factory=Central)
     faults: Faults = field(default_factory=Faults)
+    numerics: Numerics = field(default_factory=Numerics)  # of a GPU
 
     def sha256(self) -> str:
         """A hash of every setting."""

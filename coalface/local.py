@@ -104,9 +104,17 @@ def train(
     return Trained(tree.transform(lambda leaf: leaf.detach(), current), images, steps, means)
 
 
-def batches(faces: ClientFaces, training: Training, generator: torch.Generator) -> Iterator[Batch]:
-    """The batches of one client's round. Which images, in which order, mirrored or not: all from the generator."""
-    rows = torch.randperm(len(faces), generator=generator)
+@dataclass(frozen=True)
+class Draw:
+    """Which of a client's images a step takes, on the host."""
+
+    rows: Tensor  # int64 [b]
+    mirror: Tensor  # bool [b]
+
+
+def draws(images: int, training: Training, generator: torch.Generator) -> Iterator[Draw]:
+    """The steps of one client's round. Which images, in which order, mirrored or not: all from the generator."""
+    rows = torch.randperm(images, generator=generator)
     if training.images_per_round:
         rows = rows[: training.images_per_round]
     size = training.batch or max(1, len(rows))
@@ -115,11 +123,19 @@ def batches(faces: ClientFaces, training: Training, generator: torch.Generator) 
             rows = rows[torch.randperm(len(rows), generator=generator)]
         for chosen in rows.split(size):
             mirror = torch.rand(len(chosen), generator=generator) < 0.5
-            on_device = chosen.to(faces.labels.device)
-            images = faces.images[on_device]
-            if training.flip:
-                images = torch.where(mirror.to(images.device)[:, None, None, None], images.flip(-1), images)
-            yield Batch(images, faces.labels[on_device])
+            yield Draw(chosen, mirror if training.flip else torch.zeros_like(mirror))
+
+
+def batches(faces: ClientFaces, training: Training, generator: torch.Generator) -> Iterator[Batch]:
+    """The batches of one client's round."""
+    for draw in draws(len(faces), training, generator):
+        rows = draw.rows.to(faces.labels.device)
+        yield Batch(mirrored(faces.images[rows], draw.mirror), faces.labels[rows])
+
+
+def mirrored(images: Tensor, mirror: Tensor) -> Tensor:
+    """Images [..., 3, H, W], those flipped left to right for which ``mirror`` [...] says so."""
+    return torch.where(mirror.to(images.device)[..., None, None, None], images.flip(-1), images)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ from torch.utils import _pytree
 
 from coalface.models import build, complete_settings
 from coalface.models.size import height_width
+from coalface.numerics import Numerics
+
+Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +53,10 @@ class Net:
     size: tuple[int, int] | None  # (height, width) of the images; None: any
     shapes: Weights  # tensors on the meta device: names, shapes and dtypes without content
 
-    def __init__(self, name: str, **settings: Any) -> None:
+    def __init__(self, name: str, numerics: Numerics | None = None, **settings: Any) -> None:
+        """``numerics`` says how a GPU computes it; it changes nothing on a CPU."""
         self.name = name
+        self.numerics = numerics or Numerics()
         self.settings = complete_settings(name, settings)
         self.embedding = self.settings["outputs" if "outputs" in self.settings else "embedding"]
         self.size = height_width(self.settings["size"]) if "size" in self.settings else None
@@ -96,9 +101,11 @@ class Net:
         module = self._by_batch_statistics if batch_statistics else self._by_running_statistics
         if images.dtype == torch.uint8:
             images = scaled(images, next(iter(weights.parameters.values())).dtype)
-        tensors = (weights.parameters, weights.statistics)
-        embeddings: Tensor = functional_call(module, tensors, (images,), tie_weights=False)
-        return embeddings
+        if images.device.type != "cuda":
+            return _called(module, weights.parameters, weights.statistics, images)
+        with self.numerics.autocast():
+            parameters = self.numerics.laid_out(weights.parameters)
+            return _called(module, parameters, weights.statistics, images).to(images.dtype)
 
     def _check_names(self, weights: Weights) -> None:
         # A tensor left out would silently be taken from the empty module, and fail far from here.
@@ -108,6 +115,11 @@ class Net:
         if odd:
             first = ", ".join(sorted(odd)[:5])
             raise ValueError(f"these are not the weights of {self}: {len(odd)} names differ, among them {first}")
+
+
+def _called(module: torch.nn.Module, parameters: Tensors, statistics: Tensors, images: Tensor) -> Tensor:
+    out: Tensor = functional_call(module, (parameters, statistics), (images,), tie_weights=False)
+    return out
 
 
 def scaled(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
