@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coalface import seeding, tree, wire
 from coalface.data.population import ClientFaces
+from coalface.data.public import Faces
 
 if TYPE_CHECKING:
     from coalface.method import Method
@@ -25,6 +26,7 @@ class Batch:
 
     images: Tensor  # uint8 [b, 3, H, W]
     labels: Tensor  # int64 [b]
+    real: Tensor | None = None  # bool [b]: False where an engine padded; None: all are real. For losses over pairs
 
 
 def mean_losses(losses: Losses, share: Tensor) -> Losses:
@@ -78,7 +80,7 @@ class Trained:
 def train(
     objective: Callable[[Any, Batch], Losses],
     state: Any,
-    faces: ClientFaces,
+    faces: Faces,
     training: Training,
     round_: int,
     generator: torch.Generator,
@@ -104,7 +106,7 @@ def train(
     return Trained(tree.transform(lambda leaf: leaf.detach(), current), images, steps, means)
 
 
-def batches(faces: ClientFaces, training: Training, generator: torch.Generator) -> Iterator[Batch]:
+def batches(faces: Faces, training: Training, generator: torch.Generator) -> Iterator[Batch]:
     """The batches of one client's round. Which images, in which order, mirrored or not: all from the generator."""
     rows = torch.randperm(len(faces), generator=generator)
     if training.images_per_round:
@@ -115,11 +117,10 @@ def batches(faces: ClientFaces, training: Training, generator: torch.Generator) 
             rows = rows[torch.randperm(len(rows), generator=generator)]
         for chosen in rows.split(size):
             mirror = torch.rand(len(chosen), generator=generator) < 0.5
-            on_device = chosen.to(faces.labels.device)
-            images = faces.images[on_device]
+            images = faces.gather(chosen)
             if training.flip:
                 images = torch.where(mirror.to(images.device)[:, None, None, None], images.flip(-1), images)
-            yield Batch(images, faces.labels[on_device])
+            yield Batch(images, faces.labels[chosen.to(faces.labels.device)])
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def client_round(
     trained = train(
         lambda state, batch: method.objective(net, state, local.fixed, batch),
         local.trained,
-        faces,
+        faces if local.faces is None else local.faces,
         training,
         round_,
         seeding.generator(seed, "batches", round_, client),

@@ -7,8 +7,10 @@ from coalface.algorithms.centralised import Centralised
 from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedface import FedFace
+from coalface.algorithms.fedfr import FedFR
 from coalface.algorithms.fedfv import FedFV
 from coalface.algorithms.feduv import FedUV
+from coalface.algorithms.fine_tune import FineTune
 from coalface.algorithms.local_only import LocalOnly
 from coalface.algorithms.random_targets import RandomTargets
 from coalface.method import Method
@@ -25,6 +27,8 @@ METHODS: dict[str, type[Method]] = {
     "feduv": FedUV,
     "fedfv": FedFV,
     "chorus": Chorus,
+    "fedfr": FedFR,
+    "fine_tune": FineTune,
     "local_only": LocalOnly,
     "centralised": Centralised,
 }

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from coalface.data.faceset import FaceSet
+from coalface.data.public import Public
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,14 @@ class ClientFaces:
     images: Tensor = field(repr=False)  # uint8 [n, 3, H, W]
     labels: Tensor = field(repr=False)  # int64 [n]
     classes: Tensor  # int64 [K]
+    public: Public = field(default=Public(), repr=False)  # what every client may hold beside its own
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Images of these rows, [m, 3, H, W]."""
+        return self.images[rows.to(self.images.device)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,6 +43,7 @@ class Population:
     clients: tuple[tuple[int, ...], ...]  # client -> its identities
     images_each: tuple[int, ...] | None = None  # client -> at most so many of each identity
     images_of_class: tuple[int, ...] | None = None  # or: class -> at most so many
+    public: Public = field(default=Public(), compare=False)
     _first_class: Tensor = field(init=False, compare=False)  # int64 [clients + 1]
     _identity: Tensor = field(init=False, compare=False)  # int64 [classes]
     _at_most: Tensor | None = field(init=False, compare=False)  # int64 [classes]
@@ -84,6 +91,7 @@ class Population:
             images=images.clone() if shared else images,
             labels=labels.to(device),
             classes=torch.arange(mine.start, mine.stop, device=device),
+            public=self.public,
         )
 
     def first_class(self, client: int) -> int:
@@ -108,7 +116,7 @@ class Population:
                 f"identity {int(times.argmax())} is held {int(times.max())} times: it would be two classes"
             )
         caps = None if self._at_most is None else tuple(self._at_most.tolist())
-        return Population(self.faces, (tuple(self._identity.tolist()),), images_of_class=caps)
+        return Population(self.faces, (tuple(self._identity.tolist()),), images_of_class=caps, public=self.public)
 
 
 def _checked_caps(name: str, caps: Sequence[int], expected: int, per: str) -> Tensor:

@@ -98,7 +98,7 @@ def one_step(task: Task, launch: list[Member]) -> Iterator[Reply]:
 
     def client_losses(own: Leaves, fixed: Leaves, images: Tensor, labels: Tensor, share: Tensor) -> Losses:
         trained, rest = tree.refill(first.trained, common | own), tree.refill(first.fixed, same | fixed)
-        return mean_losses(method.objective(task.net, trained, rest, Batch(images, labels)), share)
+        return mean_losses(method.objective(task.net, trained, rest, Batch(images, labels, share > 0)), share)
 
     learnt = {name: leaf.requires_grad_() for name, leaf in (common | own).items() if not is_statistic(name)}
     losses = vmap(client_losses)(own, fixed, *padded([next(member.batches) for member in launch]))

@@ -69,7 +69,7 @@ def _train(task: Task, launch: list[Member]) -> Course:
 
     def client_losses(own: Leaves, fixed: Leaves, images: Tensor, labels: Tensor, share: Tensor) -> Losses:
         trained, rest = tree.refill(first.trained, own), tree.refill(first.fixed, same | fixed)
-        return mean_losses(task.method.objective(task.net, trained, rest, Batch(images, labels)), share)
+        return mean_losses(task.method.objective(task.net, trained, rest, Batch(images, labels, share > 0)), share)
 
     for step in _steps(launch):
         for position, batch in enumerate(step):
