@@ -8,6 +8,7 @@ from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedface import FedFace
 from coalface.algorithms.fedfr import FedFR
+from coalface.algorithms.fedfs import FedFS
 from coalface.algorithms.fedfv import FedFV
 from coalface.algorithms.feduv import FedUV
 from coalface.algorithms.fine_tune import FineTune
@@ -28,6 +29,7 @@ METHODS: dict[str, type[Method]] = {
     "fedfv": FedFV,
     "chorus": Chorus,
     "fedfr": FedFR,
+    "fedfs": FedFS,
     "fine_tune": FineTune,
     "local_only": LocalOnly,
     "centralised": Centralised,
