@@ -117,7 +117,9 @@ class PocketNet(nn.Module):
         )
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_uniform_(layer.weight)
+                # Without the gain of an activation: nodes are sums, so that a signal grows from cell to cell until
+                # batch norm has seen data.
+                nn.init.kaiming_uniform_(layer.weight, nonlinearity="linear")
 
     def forward(self, images_NCHW: Tensor) -> Tensor:
         before_last = last = self.stem(images_NCHW)
