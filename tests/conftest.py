@@ -69,9 +69,11 @@ def noise_population(clients: int = 8, identities_each: int = 1, images: int = 4
     """Clients with noise for faces, and three public people whom all of them may see."""
     count = clients * identities_each
     held = torch.arange(count).reshape(clients, identities_each).tolist()
-    public = Public(FaceView.of(noise_faces(3, 2, seed=8), range(3)))
-    faces = noise_faces(count, images, seed=7)
-    return Population(faces, tuple(tuple(identities) for identities in held), public=public)
+    private, public = noise_faces(count, images, seed=7), noise_faces(3, 2, seed=8)
+    offsets = torch.cat([private.offsets, private.offsets[-1] + public.offsets[1:]])
+    faces = FaceSet(torch.cat([private.images, public.images]), offsets)
+    seen = Public(FaceView.of(faces, range(count, count + 3)))
+    return Population(faces, tuple(tuple(identities) for identities in held), public=seen)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from coalface.algorithms import fedavg, fedprox
 from coalface.algorithms.centralised import Centralised
 from coalface.algorithms.chorus import Chorus
+from coalface.algorithms.chorus_personal import ChorusPersonal
 from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedface import FedFace
 from coalface.algorithms.fedfr import FedFR
@@ -28,6 +29,7 @@ METHODS: dict[str, type[Method]] = {
     "feduv": FedUV,
     "fedfv": FedFV,
     "chorus": Chorus,
+    "chorus/personal": ChorusPersonal,
     "fedfr": FedFR,
     "fedfs": FedFS,
     "fine_tune": FineTune,
