@@ -73,8 +73,8 @@ class Experiment:
             self.out.mkdir(parents=True, exist_ok=True)
         write_atomically(self.out / "config.json", _json(to_json(run)))
         self.world.partition.write_manifest(self.out / "partition.json")
-        start, head = self.start()
-        public = replace(self.world.clients.public, head=head, backbone=start)
+        start, public_proxies = self.start()
+        public = replace(self.world.clients.public, head=public_proxies, backbone=start)
         clients = replace(self.world.clients, public=public)
         federated = self.stage(
             "federating", self.out, run.method, clients, start, run.rounds, run.training, faulty=True

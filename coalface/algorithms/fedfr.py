@@ -148,7 +148,7 @@ class FedFR(Method):
         return public.only(hard_negatives(net, backbone, faces.images, public, self.hard))
 
     def objective(self, net: Net, trained: Trained, fixed: Fixed | None, batch: Batch) -> Losses:
-        labels, own = batch.labels, len(trained.proxies)  # labels from ``own`` on are public people
+        labels, own = batch.labels, len(trained.proxies)  # labels from ``own`` on are public people's
         features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
         everyone = torch.cat([trained.proxies, trained.public_proxies])
         parts = {"cosface": margin_softmax(features, everyone, labels, self.scale, self.margin)}
@@ -181,10 +181,8 @@ class FedFR(Method):
         return Private(trained.backbone, trained.proxies, trained.transform, trained.classifiers, trained.bias)
 
     def server_round(self, server: Server, received: Received) -> Server:
-        proxies = server.public_proxies
-        if self.phi_update == "average":
-            proxies = proxies + received.mean("public_proxies")
-        return Server(moved(server.backbone, received.mean("backbone")), proxies)
+        moving: Tensor | float = received.mean("public_proxies") if self.phi_update == "average" else 0.0
+        return Server(moved(server.backbone, received.mean("backbone")), server.public_proxies + moving)
 
     def embedder(self, server: Server, private: Private | None = None) -> Weights:
         return server.backbone if private is None else private.backbone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,6 +94,11 @@ class FaceView:
     def __len__(self) -> int:
         """How many images."""
         return len(self.rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Saved or sent, a view takes its own images along and nobody else's."""
+        own = FaceSet(self.faces.gather(self.rows).clone(), torch.tensor([0, len(self)]))
+        return FaceView, (own, torch.arange(len(self)), self.labels, self.classes)
 
     def gather(self, places: Tensor) -> Tensor:
         """Images at these places of the view, [m, 3, H, W], where the set lives."""

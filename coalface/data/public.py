@@ -32,7 +32,7 @@ class Faces(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Public:
-    """Whatever of it there is. A method that needs a part says so in its ``check``."""
+    """Whatever of it there is; a method that needs a part that is missing says so."""
 
     faces: FaceView | None = None  # of the people that the server pre-trained on
     head: Tensor | None = None  # [K, d]: the class embeddings of these people that pre-training ended with
