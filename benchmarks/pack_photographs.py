@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import shutil
 import tarfile
 from pathlib import Path
@@ -44,6 +45,8 @@ def main() -> None:
         print(f"{small}: {small.stat().st_size / 1e6:.1f} MB")
     for file in options.source.glob("*.json"):
         shutil.copy(file, options.out)
+    about = {"re_encoded": f"{options.size}×{options.size}, JPEG quality {options.quality}"}
+    (options.out / "packed.json").write_text(json.dumps(about) + "\n")
 
 
 def _shrunk(data: bytes, size: int, quality: int) -> bytes:

@@ -13,6 +13,7 @@ from coalface.data.faceset import FaceSet
 from coalface.data.pairs import PairList
 from coalface.metrics.collapse import effective_rank
 from coalface.metrics.rates import RELIABLE_ERRORS, fnmr_at_fmr
+from coalface.models.head import mapped
 from coalface.models.net import Net, Weights
 from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
 
@@ -24,7 +25,7 @@ def embed(net: Net, weights: Weights, images: Tensor, batch: int = 256, head: Te
     device = next(iter(weights.parameters.values())).device
     with torch.no_grad():
         embeddings = torch.cat([net(weights, chunk.to(device)) for chunk in images.split(batch)])
-        return embeddings if head is None else embeddings @ head.T
+        return embeddings if head is None else mapped(embeddings, head)
 
 
 class Verification:

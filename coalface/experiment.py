@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,12 +31,13 @@ from coalface.local import Training
 from coalface.method import Method
 from coalface.models.checkpoints import load_weights, save_weights
 from coalface.models.net import Net, Weights
+from coalface.personal_evaluation import ModelOf, PersonalEvaluation
 from coalface.report.page import PageContent, write_page
 from coalface.report.progress import Progress
 from coalface.store import Stage, explained, write_atomically
 
 EngineName = Literal["auto", "sequential", "stacked"]
-PERSONAL_MODELS = 8  # of a method that ends with a model per client, so many are evaluated
+PERSONAL_MODELS = 8  # of a method that ends with no model for everyone, so many clients' own are evaluated
 
 
 @dataclass(frozen=True)
@@ -87,26 +88,38 @@ class Experiment:
             self.out.mkdir(parents=True, exist_ok=True)
         write_atomically(self.out / "config.json", _json(to_json(run)))
         self.world.partition.write_manifest(self.out / "partition.json")
-        start = self.start()
+        start, public_proxies = self.start()
+        clients = self.clients(start, public_proxies)
         federated = self.stage(
-            "federating", self.out, run.method, self.world.clients, start, run.rounds, run.training, faulty=True
+            "federating", self.out, run.method, clients, start, run.rounds, run.training, faulty=True
         )
         central = self.centrally("central", self.out / "central", run.central, self.world.clients, start)
         save_weights(self.out / "start.safetensors", start)
         save_weights(self.out / "model.safetensors", federated.models[0])
         if (head := run.method.head(federated.server)) is not None:
             write_atomically(self.out / "head.safetensors", safetensors.torch.save({"head": head.contiguous().cpu()}))
-        return self.write_result({"start": [start], "method": federated.models, "central": central.models}, federated)
+        models = {"start": [start], "method": federated.models, "central": central.models}
+        return self.write_result(models, federated, self.personally(start, federated, central))
 
-    def start(self) -> Weights:
-        """The weights that the server sends out first: loaded, pre-trained on public faces, or fresh."""
+    def start(self) -> tuple[Weights, Tensor | None]:
+        """The weights that the server sends out first: loaded, pre-trained on public faces, or fresh.
+
+        With them, if there was pre-training, the class embeddings of the public people that it ended with.
+        """
         if self.given is not None:
-            return self.given.map(lambda leaf: leaf.to(self.device))
+            return self.given.map(lambda leaf: leaf.to(self.device)), None
         fresh = self.net.fresh(seeding.derive(self.run.seed, "weights")).map(lambda leaf: leaf.to(self.device))
         if self.world.public is None or not self.run.pretrain.rounds:
-            return fresh
+            return fresh, None
         folder = self.out / "pretrain"
-        return self.centrally("pre-training", folder, self.run.pretrain, self.world.public, fresh).models[0]
+        trained = self.centrally("pre-training", folder, self.run.pretrain, self.world.public, fresh)
+        kept: Any = trained.stage.private.load(0, 1 << 62)
+        return trained.models[0], kept.head
+
+    def clients(self, start: Weights, public_proxies: Tensor | None) -> Population:
+        """The clients, with what is public before the first round."""
+        public = replace(self.world.clients.public, head=public_proxies, backbone=start)
+        return replace(self.world.clients, public=public)
 
     def centrally(self, title: str, folder: Path, plan: Central, population: Population, start: Weights) -> Outcome:
         """Train on pooled faces."""
@@ -174,13 +187,41 @@ class Experiment:
     @staticmethod
     def models(method: Method, server: Any, stage: Stage) -> list[Weights]:
         """The models to evaluate: one, or a sample of the clients' own, evenly spread over those that trained."""
-        if not method.personal:
+        if method.generic:
             return [method.embedder(server)]
         clients = stage.private.clients()
         chosen = clients[:: max(1, len(clients) // PERSONAL_MODELS)][:PERSONAL_MODELS]
         return [method.embedder(server, stage.private.load(client, 1 << 62)) for client in chosen]
 
-    def write_result(self, models: dict[str, list[Weights]], federated: Outcome) -> dict[str, Any]:
+    def personally(self, start: Weights, federated: Outcome, central: Outcome) -> dict[str, Any]:
+        """The personal numbers of every model that the run has; none if no images were kept for them."""
+        if self.world.probes is None:
+            return {}
+        method, server, private = self.run.method, federated.server, federated.stage.private
+
+        def own(client: int) -> tuple[Weights, Tensor | None]:
+            kept = private.load(client, 1 << 62)  # of a client that was never called: nothing, and the global model
+            return method.embedder(server, kept), method.head(server, kept)
+
+        models: dict[str, ModelOf] = {"start": lambda _: (start, None)}
+        if method.generic:
+            models["generic"] = lambda _: (method.embedder(server), method.head(server))
+        if method.personal:
+            models["own"] = own
+            if any(own(client)[1] is not None for client in private.clients()[:1]):
+                models["local"] = lambda client: (own(client)[0], None)  # without what stands behind the backbone
+        models["central"] = lambda _: (central.models[0], None)
+        evaluation = PersonalEvaluation(self.net, self.world.clients, self.world.probes, self.run.data.probed_clients)
+        with self.progress.stage("evaluating clients' models", total=len(models)) as bar:
+            numbers = {}
+            for name, model_of in models.items():
+                numbers[name] = evaluation.report(model_of)
+                bar.advance(1)
+        return numbers
+
+    def write_result(
+        self, models: dict[str, list[Weights]], federated: Outcome, personal: dict[str, Any]
+    ) -> dict[str, Any]:
         """Evaluate every end, and write result.json and report.html."""
         run, ledger, rounds = self.run, federated.stage.ledger(), federated.stage.rounds()
         metrics: dict[str, Any] = {}
@@ -205,6 +246,7 @@ class Experiment:
             "cohort": run.rounds.cohort or run.data.clients,
             "metrics": metrics,
             "gain_recovered": gain_recovered(metrics),
+            **({"personal": personal} if personal else {}),
             "disclosure": disclosure(run.method),
             "bytes": _traffic(ledger),
             "seconds": {"federated": seconds, "this_process": time.perf_counter() - self.began},

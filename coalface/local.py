@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coalface import seeding, tree, wire
 from coalface.data.population import ClientFaces
+from coalface.data.public import Faces
 
 if TYPE_CHECKING:
     from coalface.method import Method
@@ -25,6 +26,7 @@ class Batch:
 
     images: Tensor  # uint8 [b, 3, H, W]
     labels: Tensor  # int64 [b]
+    real: Tensor | None = None  # bool [b]: False where an engine padded; None: all are real. For losses over pairs
 
 
 def mean_losses(losses: Losses, share: Tensor) -> Losses:
@@ -78,7 +80,7 @@ class Trained:
 def train(
     objective: Callable[[Any, Batch], Losses],
     state: Any,
-    faces: ClientFaces,
+    faces: Faces,
     training: Training,
     round_: int,
     generator: torch.Generator,
@@ -126,11 +128,11 @@ def draws(images: int, training: Training, generator: torch.Generator) -> Iterat
             yield Draw(chosen, mirror if training.flip else torch.zeros_like(mirror))
 
 
-def batches(faces: ClientFaces, training: Training, generator: torch.Generator) -> Iterator[Batch]:
+def batches(faces: Faces, training: Training, generator: torch.Generator) -> Iterator[Batch]:
     """The batches of one client's round."""
     for draw in draws(len(faces), training, generator):
-        rows = draw.rows.to(faces.labels.device)
-        yield Batch(mirrored(faces.images[rows], draw.mirror), faces.labels[rows])
+        labels = faces.labels[draw.rows.to(faces.labels.device)]
+        yield Batch(mirrored(faces.gather(draw.rows), draw.mirror), labels)
 
 
 def mirrored(images: Tensor, mirror: Tensor) -> Tensor:
@@ -164,7 +166,7 @@ def client_round(
     trained = train(
         lambda state, batch: method.objective(net, state, local.fixed, batch),
         local.trained,
-        faces,
+        faces if local.faces is None else local.faces,
         training,
         round_,
         seeding.generator(seed, "batches", round_, client),

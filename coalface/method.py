@@ -10,6 +10,7 @@ from torch import Tensor
 
 from coalface import cohort, wire
 from coalface.data.population import ClientFaces, Population
+from coalface.data.public import Faces
 from coalface.local import Batch, Losses
 from coalface.models.net import Net, Weights
 from coalface.received import Received
@@ -21,6 +22,7 @@ class Local:
 
     trained: Any
     fixed: Any = None
+    faces: Faces | None = None  # what it trains on, if not its own faces alone; `common` must then be None
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Method(Protocol):
     """In the order in which a round calls them. Types differ by method; contract tests check what mypy cannot."""
 
     types: ClassVar[Types]
-    personal: ClassVar[bool] = False  # evaluated by each client's own model
+    generic: ClassVar[bool] = True  # the server ends with a model for everyone
+    personal: ClassVar[bool] = False  # each client ends with a model of its own
     # What every client starts a round with alike, by its name in what is trained and in what is uploaded. If a round
     # is one plain step, one backward pass then serves a whole cohort. None: clients start apart.
     common: ClassVar[tuple[str, ...] | None] = ("backbone",)
@@ -101,6 +104,9 @@ class Method(Protocol):
     def embedder(self, server: Any, private: Any = None) -> Weights:
         """The model that evaluation and export use: the global one, or this client's own."""
 
-    def head(self, server: Any) -> Tensor | None:
-        """A linear map [c, d] after the embedder, where faces are compared by its output; None compares embeddings."""
+    def head(self, server: Any, private: Any = None) -> Tensor | None:
+        """A linear map [c, d] after the embedder, where faces are compared by its output; None compares embeddings.
+
+        [c, d + 1] is an affine map, with the offset in the last column. With ``private``, of the client's own model.
+        """
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from torch import nn
 
 from coalface import models, seeding
 from coalface.config import method_named
-from coalface.data.faceset import FaceSet
+from coalface.data.faceset import FaceSet, FaceView
 from coalface.data.population import Population
+from coalface.data.public import Public
 from coalface.engines.sequential import Sequential
 from coalface.federation import Federation, Rounds
 from coalface.local import Training
@@ -55,15 +57,23 @@ def net() -> Net:
     return Net("tiny", embedding=8, size=16)
 
 
-def noise_population(clients: int = 8, identities_each: int = 1, images: int = 4) -> Population:
+def noise_faces(identities: int, images: int, seed: int) -> FaceSet:
     """Each identity is a random pattern, each image that pattern with noise on it."""
-    generator = torch.Generator().manual_seed(7)
+    generator = torch.Generator().manual_seed(seed)
+    patterns = torch.randint(0, 200, (identities, 1, 3, 16, 16), generator=generator)
+    pixels = patterns + torch.randint(0, 55, (identities, images, 3, 16, 16), generator=generator)
+    return FaceSet(pixels.reshape(-1, 3, 16, 16).to(torch.uint8), torch.arange(0, identities * images + 1, images))
+
+
+def noise_population(clients: int = 8, identities_each: int = 1, images: int = 4) -> Population:
+    """Clients with noise for faces, and three public people whom all of them may see."""
     count = clients * identities_each
-    patterns = torch.randint(0, 200, (count, 1, 3, 16, 16), generator=generator)
-    pixels = patterns + torch.randint(0, 55, (count, images, 3, 16, 16), generator=generator)
-    faces = FaceSet(pixels.reshape(-1, 3, 16, 16).to(torch.uint8), torch.arange(0, count * images + 1, images))
     held = torch.arange(count).reshape(clients, identities_each).tolist()
-    return Population(faces, tuple(tuple(identities) for identities in held))
+    private, public = noise_faces(count, images, seed=7), noise_faces(3, 2, seed=8)
+    offsets = torch.cat([private.offsets, private.offsets[-1] + public.offsets[1:]])
+    faces = FaceSet(torch.cat([private.images, public.images]), offsets)
+    seen = Public(FaceView.of(faces, range(count, count + 3)))
+    return Population(faces, tuple(tuple(identities) for identities in held), public=seen)
 
 
 @pytest.fixture
@@ -77,7 +87,8 @@ class SmallRun:
     def __init__(self, method: Method, net: Net, population: Population, folder: Path, training: Training) -> None:
         self.method, self.net, self.training = method, net, training
         method.check(population)
-        self.population = method.clients(population)
+        started = replace(population.public, backbone=net.fresh(0))
+        self.population = method.clients(replace(population, public=started))
         self.stage = Stage(folder, method.types.server, method.types.private, "small", torch.device("cpu"))
         self.engine = Sequential(self.population, self.stage.private)
 

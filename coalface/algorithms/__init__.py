@@ -5,10 +5,14 @@ from __future__ import annotations
 from coalface.algorithms import fedavg, fedprox
 from coalface.algorithms.centralised import Centralised
 from coalface.algorithms.chorus import Chorus
+from coalface.algorithms.chorus_personal import ChorusPersonal
 from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedface import FedFace
+from coalface.algorithms.fedfr import FedFR
+from coalface.algorithms.fedfs import FedFS
 from coalface.algorithms.fedfv import FedFV
 from coalface.algorithms.feduv import FedUV
+from coalface.algorithms.fine_tune import FineTune
 from coalface.algorithms.local_only import LocalOnly
 from coalface.algorithms.random_targets import RandomTargets
 from coalface.method import Method
@@ -25,6 +29,10 @@ METHODS: dict[str, type[Method]] = {
     "feduv": FedUV,
     "fedfv": FedFV,
     "chorus": Chorus,
+    "chorus/personal": ChorusPersonal,
+    "fedfr": FedFR,
+    "fedfs": FedFS,
+    "fine_tune": FineTune,
     "local_only": LocalOnly,
     "centralised": Centralised,
 }

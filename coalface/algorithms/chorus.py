@@ -146,9 +146,11 @@ class Chorus(Method):
         return Local(Trained(broadcast.backbone, embedding, parts.to(embedding)), fixed)
 
     def objective(self, net: Net, trained: Trained, fixed: Fixed, batch: Batch) -> Losses:
-        features = F.normalize(
-            net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen"), dim=1
-        )
+        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        return self.among_choirs(F.normalize(features, dim=1), trained, fixed)
+
+    def among_choirs(self, features: Tensor, trained: Trained, fixed: Fixed) -> Losses:
+        """Unit features [b, d]: like the client's own class embedding, and unlike every other choir."""
         mine = features @ F.normalize(trained.class_embedding, dim=0)  # [b]
         heights = torch.einsum("bd,crd->bcr", features, fixed.chords)
         # Of a chord of mixtures, the sum of squares: how much of the image lies in the span of the choir.

@@ -9,7 +9,7 @@ sends   change of the backbone    summed
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -107,7 +107,7 @@ class FedUV(Method):
     def embedder(self, server: Server, private: None = None) -> Weights:
         return server.backbone
 
-    def head(self, server: Server) -> Tensor | None:
+    def head(self, server: Server, private: Any = None) -> Tensor | None:
         return server.code_head if self.similarity == "code" else None
 
 

@@ -53,6 +53,7 @@ class LocalOnly(Method):
     target: float = 0.9  # of the hinge
     batch_statistics: bool = False
 
+    generic: ClassVar[bool] = False
     personal: ClassVar[bool] = True
     types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
     common = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,3 +81,43 @@ class FaceSet:
         if len(rows) and bool((rows.diff() == 1).all()):
             return self.images[int(rows[0]) : int(rows[-1]) + 1]
         return self.images[rows.to(self.images.device)]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class FaceView:
+    """Some rows of a FaceSet with labels of their own, gathered when they are asked for: no image is copied before."""
+
+    faces: FaceSet
+    rows: Tensor  # int64 [n]
+    labels: Tensor  # int64 [n], 0 … classes − 1
+    classes: int
+
+    @classmethod
+    def of(cls, faces: FaceSet, identities: Sequence[int], at_most: int | None = None) -> FaceView:
+        """The first images of these identities, which are classes 0, 1, … in the order given."""
+        return cls(faces, *faces.rows(identities, at_most), len(identities))
+
+    def __repr__(self) -> str:
+        return f"FaceView({self.classes} identities, {len(self)} images)"
+
+    def __len__(self) -> int:
+        """How many images."""
+        return len(self.rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Saved or sent, a view takes its own images along and nobody else's."""
+        own = FaceSet(self.faces.gather(self.rows).clone(), torch.tensor([0, len(self)]))
+        return FaceView, (own, torch.arange(len(self)), self.labels, self.classes)
+
+    def gather(self, places: Tensor) -> Tensor:
+        """Images at these places of the view, [m, 3, H, W], where the set lives."""
+        return self.faces.gather(self.rows[places.cpu()])
+
+    def only(self, places: Tensor) -> FaceView:
+        """The view of these places alone, with the same classes."""
+        return FaceView(self.faces, self.rows[places.cpu()], self.labels[places.cpu()], self.classes)
+
+    def blocks(self, images: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All images in turn, so many at a time, with their labels: memory does not grow with the view."""
+        for places in torch.arange(len(self)).split(images):
+            yield self.gather(places), self.labels[places]

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from coalface.data.faceset import FaceSet
+from coalface.data.public import Public
 
 
 class ClientFaces:
@@ -22,19 +24,32 @@ class ClientFaces:
     """
 
     def __init__(
-        self, images: Tensor | Callable[[], Tensor], labels: Tensor, classes: Tensor, rows: Tensor | None = None
+        self,
+        images: Tensor | Callable[[], Tensor],
+        labels: Tensor,
+        classes: Tensor,
+        rows: Tensor | None = None,
+        public: Public | None = None,
     ) -> None:
-        """Images uint8 [n, 3, H, W], labels int64 [n], classes int64 [K], rows int64 [n] or None."""
+        """Images uint8 [n, 3, H, W], labels int64 [n], classes int64 [K], rows int64 [n] or None.
+
+        ``public`` is what every client may hold beside its own.
+        """
         self._images = images
         self._labels = labels
         self._classes = classes
         self.rows = rows
+        self.public = public or Public()
 
     def __repr__(self) -> str:
         return f"ClientFaces({len(self)} images, {len(self._classes)} identities)"
 
     def __len__(self) -> int:
         return len(self._labels)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process go the client's own images, and no way to those of others."""
+        return ClientFaces, (self.images, self._labels, self._classes, None, self.public)
 
     @property
     def identities(self) -> int:
@@ -60,6 +75,10 @@ class ClientFaces:
         """Beside the images."""
         return self._classes.to(self.images.device)
 
+    def gather(self, rows: Tensor) -> Tensor:
+        """Images of these rows, [m, 3, H, W]."""
+        return self.images[rows.to(self.images.device)]
+
 
 @dataclass(frozen=True, repr=False)
 class Population:
@@ -74,6 +93,7 @@ class Population:
     images_each: tuple[int, ...] | None = None  # client -> at most so many of each identity
     images_of_class: tuple[int, ...] | None = None  # or: class -> at most so many
     device: torch.device | None = None  # where clients compute; None: where the faces are
+    public: Public = field(default=Public(), compare=False)
     _first_class: Tensor = field(init=False, compare=False)  # int64 [clients + 1]
     _identity: Tensor = field(init=False, compare=False)  # int64 [classes]
     _at_most: Tensor | None = field(init=False, compare=False)  # int64 [classes]
@@ -113,7 +133,7 @@ class Population:
     def __getitem__(self, client: int) -> ClientFaces:
         mine = slice(self.first_class(client), int(self._first_class[client + 1]))
         rows, labels = self.faces.rows(self._identity[mine], None if self._at_most is None else self._at_most[mine])
-        return ClientFaces(lambda: self._copied(rows), labels, torch.arange(mine.start, mine.stop), rows)
+        return ClientFaces(lambda: self._copied(rows), labels, torch.arange(mine.start, mine.stop), rows, self.public)
 
     def _copied(self, rows: Tensor) -> Tensor:
         images = self.faces.gather(rows)
@@ -149,7 +169,8 @@ class Population:
                 f"identity {int(times.argmax())} is held {int(times.max())} times: it would be two classes"
             )
         caps = None if self._at_most is None else tuple(self._at_most.tolist())
-        return Population(self.faces, (tuple(self._identity.tolist()),), images_of_class=caps, device=self.device)
+        only = (tuple(self._identity.tolist()),)
+        return Population(self.faces, only, images_of_class=caps, device=self.device, public=self.public)
 
 
 def _checked_caps(name: str, caps: Sequence[int], expected: int, per: str) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,9 +12,10 @@ import torch
 from coalface import seeding
 from coalface.data import synthetic
 from coalface.data.faces import read_folder
-from coalface.data.faceset import FaceSet
+from coalface.data.faceset import FaceSet, FaceView
 from coalface.data.partition import Partition, split
 from coalface.data.population import Population
+from coalface.data.public import Public
 
 Progress = Callable[[int, int], None]  # (images done, images in all)
 CONDITIONS = {"easy": synthetic.EASY, "standard": synthetic.STANDARD, "hard": synthetic.HARD}
@@ -34,6 +35,8 @@ class Data:
     clients: int = 100
     identities_each: int = 1
     images_each: int = 20  # at most so many of each identity
+    probe_images: int = 0  # of each client's identity so many are kept from training, for the personal numbers
+    probed_clients: int = 0  # so many clients' own models are measured, evenly spread; 0 measures all
     unequal: bool = False  # clients hold unequal numbers of images, between 2 and images_each
     test: int = 100  # identities that nobody trains on
     test_images: int = 10
@@ -44,6 +47,11 @@ class Data:
             raise ValueError(
                 "size must be at least 16, clients and identities_each at least 1, images_each at least 2, test at "
                 f"least 20, not {self.size}, {self.clients}, {self.identities_each}, {self.images_each}, {self.test}"
+            )
+        if self.probe_images < 0 or self.probe_images == 1 or self.probed_clients < 0:
+            raise ValueError(
+                "probe_images is 0, or 2 and more to make a pair, and probed_clients at least 0, not "
+                f"{self.probe_images} and {self.probed_clients}"
             )
         if self.pairs < 20 or self.pairs % 20:
             raise ValueError(f"pairs must be a multiple of 20 (10 folds, half genuine), not {self.pairs}")
@@ -56,16 +64,17 @@ class Data:
         """How many synthetic photographs this takes; None for a folder, which has as many as it has."""
         if self.source != "synthetic":
             return None
-        clients = self.clients * self.identities_each * self.images_each
+        clients = self.clients * self.identities_each * (self.images_each + self.probe_images)
         return self.public * self.public_images + clients + self.test * self.test_images
 
 
 @dataclass(frozen=True)
 class World:
-    """Three disjoint sets of people over one FaceSet."""
+    """Three disjoint sets of people over one FaceSet; and images of the clients' people that nobody trains on."""
 
     public: Population | None  # one client, the server itself; None: from scratch
     clients: Population
+    probes: FaceView | None  # labels are classes of the federation; None: none were asked for
     test: FaceSet
     partition: Partition
 
@@ -78,14 +87,30 @@ def load(data: Data, seed: int, device: torch.device, progress: Progress | None 
         faces = _drawn(partition, data, seeding.derive(seed, "faces"), device, progress)
     else:
         folder = Path(data.source)
-        photos = read_folder(folder, data.size, cache=data.cache or None, min_images=2, progress=progress)
+        fewest = 2 + data.probe_images
+        photos = read_folder(folder, data.size, cache=data.cache or None, min_images=fewest, progress=progress)
         partition = _split(len(photos.faces), data, seed)
         faces = FaceSet(photos.faces.images.to(device), photos.faces.offsets)
-    clients = partition.population(faces)
-    if clients.images_each is None:
-        clients = Population(faces, partition.clients, (data.images_each,) * data.clients)
+    seen = Public(FaceView.of(faces, partition.public, data.public_images) if partition.public else None)
+    caps = partition.images_each or (data.images_each,) * data.clients
+    clients = Population(faces, partition.clients, caps, public=seen)
+    probes = None
+    if data.probe_images:
+        clients, probes = _held_out(clients, data.probe_images)
     public = Population(faces, (partition.public,), (data.public_images,)) if partition.public else None
-    return World(public, clients, _at_most(partition.subset(faces, partition.test), data.test_images), partition)
+    test = _at_most(partition.subset(faces, partition.test), data.test_images)
+    return World(public, clients, probes, test, partition)
+
+
+def _held_out(clients: Population, images: int) -> tuple[Population, FaceView]:
+    """The last images of each of the clients' identities as probes, and the clients without them."""
+    identities = torch.tensor([who for held in clients.clients for who in held])
+    caps = torch.tensor(clients.images_each).repeat_interleave(torch.tensor([len(held) for held in clients.clients]))
+    left = clients.faces.counts()[identities] - images
+    trained = replace(clients, images_each=None, images_of_class=tuple(caps.minimum(left).tolist()))
+    rows = (clients.faces.offsets[identities + 1] - images)[:, None] + torch.arange(images)
+    labels = torch.arange(len(identities)).repeat_interleave(images)
+    return trained, FaceView(clients.faces, rows.flatten(), labels, len(identities))
 
 
 def _split(identities: int, data: Data, seed: int) -> Partition:
@@ -107,7 +132,11 @@ def _drawn(partition: Partition, data: Data, seed: int, device: torch.device, pr
     everyone = partition.identities or 0
     public, test = set(partition.public), set(partition.test)
     rows = [
-        data.public_images if who in public else data.test_images if who in test else data.images_each
+        data.public_images
+        if who in public
+        else data.test_images
+        if who in test
+        else data.images_each + data.probe_images
         for who in range(everyone)
     ]
     private = synthetic.draw_faceset(

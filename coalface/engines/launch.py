@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coalface import seeding, tree, wire
 from coalface.data.population import ClientFaces, Population
+from coalface.data.public import Faces
 from coalface.engines.engine import Task
 from coalface.engines.sequential import PrivateStates
 from coalface.local import Draw, draws, mirrored
@@ -27,6 +28,7 @@ class Member:
     client: int
     broadcast: wire.Broadcast
     faces: ClientFaces
+    trained_on: Faces  # its own faces, or these with others
     draws: Iterator[Draw]  # of this round, from the client's own generator when they are asked for
     width: int  # images of its widest step
     trained: Any
@@ -40,13 +42,15 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
     broadcast, training = task.broadcast(client), task.training
     luck = seeding.generator(task.seed, "start", task.round, client)
     local = task.method.start(task.net, broadcast, private.load(client, task.round), faces, luck)
-    drawn = draws(len(faces), training, seeding.generator(task.seed, "batches", task.round, client))
-    images = min(len(faces), training.images_per_round or len(faces))
+    trained_on = faces if local.faces is None else local.faces
+    drawn = draws(len(trained_on), training, seeding.generator(task.seed, "batches", task.round, client))
+    images = min(len(trained_on), training.images_per_round or len(trained_on))
     own = {name: leaf for name, leaf in tree.leaves(local.trained).items() if name.split("/")[0] not in shared}
     return Member(
         client=client,
         broadcast=broadcast,
         faces=faces,
+        trained_on=trained_on,
         draws=drawn,
         width=min(images, training.batch or images),
         trained=local.trained,
@@ -88,12 +92,27 @@ class Laid:
 
 
 def laid(launch: Sequence[Member], several: Sequence[Draw | None], population: Population, multiple: int = 1) -> Laid:
-    """The images of every member's draw, gathered in one go. One draw at least must be there; n is a ``multiple``."""
+    """The images of every member's draw. One draw at least must be there; n is a ``multiple``."""
     counts = [0 if draw is None else len(draw.rows) for draw in several]
     shape = (len(launch), -max(counts) // multiple * -multiple)
-    rows, labels = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
-    mirror, share = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape)
     # Places are worked out on the host, so that a GPU is told everything at once and is not waited for.
+    mirror, share = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape)
+    for place, draw in enumerate(several):
+        if draw is not None:
+            mirror[place, : len(draw.rows)] = draw.mirror
+            share[place, : len(draw.rows)] = 1 / len(draw.rows)
+    if all(isinstance(member.trained_on, ClientFaces) for member in launch):
+        images, labels = _gathered_at_once(launch, several, population, shape)
+    else:
+        images, labels = _gathered_one_by_one(launch, several, shape)
+    return Laid(mirrored(images, mirror), labels.to(images.device), share.to(images.device))
+
+
+def _gathered_at_once(
+    launch: Sequence[Member], several: Sequence[Draw | None], population: Population, shape: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """By the rows of the shared set: one copy for all members."""
+    rows, labels = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
     for place, (member, draw) in enumerate(zip(launch, several, strict=True)):
         assert member.faces.rows is not None  # it comes from a population
         rows[place] = member.faces.rows[0]  # padding: looked at, with no share
@@ -101,11 +120,23 @@ def laid(launch: Sequence[Member], several: Sequence[Draw | None], population: P
             mine = slice(0, len(draw.rows))
             rows[place, mine] = member.faces.rows[draw.rows]
             labels[place, mine] = member.faces.host_labels[draw.rows]
-            mirror[place, mine] = draw.mirror
-            share[place, mine] = 1 / len(draw.rows)
     faces = population.faces.images
-    images = population.on_device(faces[rows.flatten().to(faces.device)]).unflatten(0, shape)
-    return Laid(mirrored(images, mirror), labels.to(images.device), share.to(images.device))
+    return population.on_device(faces[rows.flatten().to(faces.device)]).unflatten(0, shape), labels
+
+
+def _gathered_one_by_one(
+    launch: Sequence[Member], several: Sequence[Draw | None], shape: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """Members that train on more than their own faces say themselves where these are."""
+    first = launch[0].faces.images
+    images, labels = first.new_zeros(*shape, *first.shape[1:]), torch.zeros(shape, dtype=torch.int64)
+    for place, (member, draw) in enumerate(zip(launch, several, strict=True)):
+        if draw is not None:
+            images[place, : len(draw.rows)] = member.trained_on.gather(draw.rows)
+            labels[place, : len(draw.rows)] = member.trained_on.labels[
+                draw.rows.to(member.trained_on.labels.device)
+            ].cpu()
+    return images, labels
 
 
 def _shapes(member: Member) -> dict[str, tuple[torch.Size, torch.dtype]]:

@@ -116,7 +116,7 @@ def one_step(task: Task, launch: list[Member], population: Population, replay: R
 
     def client_losses(trained: Leaves, fixed: Leaves, images: Tensor, labels: Tensor, share: Tensor) -> Losses:
         held, read = tree.refill(first.trained, trained), tree.refill(first.fixed, fixed)
-        return mean_losses(method.objective(task.net, held, read, Batch(images, labels)), share)
+        return mean_losses(method.objective(task.net, held, read, Batch(images, labels, share > 0)), share)
 
     def step(given: Groups) -> Groups:
         """What every trained tensor becomes, and each member's losses. From outside it takes structure, no numbers."""

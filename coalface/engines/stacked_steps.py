@@ -70,7 +70,7 @@ def _train(task: Task, launch: list[Member], population: Population) -> Course:
 
     def client_losses(own: Leaves, fixed: Leaves, images: Tensor, labels: Tensor, share: Tensor) -> Losses:
         trained, rest = tree.refill(first.trained, own), tree.refill(first.fixed, same | fixed)
-        return mean_losses(task.method.objective(task.net, trained, rest, Batch(images, labels)), share)
+        return mean_losses(task.method.objective(task.net, trained, rest, Batch(images, labels, share > 0)), share)
 
     for step in _steps(launch):
         for position, draw in enumerate(step):

@@ -14,8 +14,11 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from coalface.models.feduv_cnn import feduv_cnn, feduv_cnn_small
+from coalface.models.ghostfacenet import ghostfacenet
 from coalface.models.iresnet import iresnet18, iresnet50
 from coalface.models.mobilefacenet import mobilefacenet
+from coalface.models.mobilenetv2 import mobilenetv2
+from coalface.models.pocketnet import pocketnet
 from coalface.models.resnet import resnet18
 from coalface.models.sphere import sphere20, sphere64
 
@@ -25,6 +28,9 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "sphere20": sphere20,
     "sphere64": sphere64,
     "mobilefacenet": mobilefacenet,
+    "mobilenetv2": mobilenetv2,
+    "pocketnet": pocketnet,
+    "ghostfacenet": ghostfacenet,
     "iresnet18": iresnet18,
     "iresnet50": iresnet50,
     "resnet18": resnet18,

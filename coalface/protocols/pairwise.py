@@ -122,16 +122,16 @@ def all_pairs(
     allowed = [allowed_false_matches(fmr, impostor_pairs) for fmr in fmrs]
     rows = max(1, block_scores // len(labels))
 
-    genuine, owner = _genuine_scores(unit, labels, rows)
+    genuine, owner = genuine_scores(unit, labels, rows)
     # Three times the allowed false matches: the bootstrap's thresholds wander around the point's.
     kept = impostor_pairs if keep_scores else min(impostor_pairs, 3 * max(allowed, default=1) + 1000)
     levels, genuine_at = genuine.unique(return_counts=True)
     at_or_above, above, top = torch.zeros_like(genuine_at), torch.zeros_like(genuine_at), genuine.new_empty(0)
-    for scores, row_labels, column_labels in _blocks(unit, labels, rows):
+    for scores, row_labels, column_labels in upper_blocks(unit, labels, rows):
         impostor = scores[row_labels.unsqueeze(1) < column_labels]
         ge, gt = count_at_levels(impostor, levels)
         at_or_above, above = at_or_above + ge, above + gt
-        top = _highest(top, impostor, kept)
+        top = highest(top, impostor, kept)
 
     points = [fnmr_at_fmr(top, genuine, fmr, impostor_pairs) for fmr in fmrs]
     eer = eer_from_counts(genuine_at, at_or_above, above, impostor_pairs)
@@ -142,7 +142,10 @@ def all_pairs(
         weights = torch.cat([torch.ones_like(drawn[:, :1]), drawn], dim=1)  # column 0: everyone once, the point itself
         grid = score_grid(genuine, top, allowed)
         impostor_bins = sum(
-            (impostor_histogram(*block, grid, weights) for block in _blocks(unit, labels, _fitting(rows, grid, sizes))),
+            (
+                impostor_histogram(*block, grid, weights)
+                for block in upper_blocks(unit, labels, _fitting(rows, grid, sizes))
+            ),
             start=torch.zeros(len(grid) + 1, replicates + 1, dtype=torch.float64, device=unit.device),
         )
         on_grid = curve_statistics(genuine_histogram(genuine, owner, grid, weights), impostor_bins, fmrs)
@@ -159,13 +162,13 @@ def all_pairs(
     )  # fmt: skip
 
 
-def _blocks(unit: Tensor, labels: Tensor, rows: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def upper_blocks(unit: Tensor, labels: Tensor, rows: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Scores of some rows against all images from the first of them on, with the labels of both sides."""
     for start in range(0, len(unit), rows):
         yield unit[start : start + rows] @ unit[start:].T, labels[start : start + rows], labels[start:]
 
 
-def _genuine_scores(unit: Tensor, labels: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+def genuine_scores(unit: Tensor, labels: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     """Scores of all pairs of one identity, and whose they are; near the diagonal, as the rows are sorted by label."""
     scores, owners = [], []
     for start in range(0, len(unit), rows):
@@ -178,7 +181,8 @@ def _genuine_scores(unit: Tensor, labels: Tensor, rows: int) -> tuple[Tensor, Te
     return torch.cat(scores), torch.cat(owners)
 
 
-def _highest(kept: Tensor, new: Tensor, count: int) -> Tensor:
+def highest(kept: Tensor, new: Tensor, count: int) -> Tensor:
+    """The highest ``count`` scores of both, in any order."""
     if len(kept) == count:
         new = new[new > kept.min()]
     both = torch.cat([kept, new])

@@ -77,6 +77,19 @@ def summary(result: Row) -> str:
     return section("Between the two ends", body if rows else '<p class="note">Nothing was measured.</p>', words)
 
 
+def personal(result: Row) -> str:
+    """How well each model knows the clients' own people; empty if no images were kept for it."""
+    if not result.get("personal"):
+        return ""
+    words = (
+        "Each client's own people, on images kept from training, among everybody else's: means over clients ± the "
+        "standard deviation between them. Generic is the server's model, own a client's, local the same without the "
+        "map behind it. 'Others' and 'standard' are the paper's and the standard's reading, 'release' is what FedFR's "
+        "code counts."
+    )
+    return section("Personal", table(tables.personal_header(result), tables.personal_table(result), "numbers"), words)
+
+
 def by_round(result: Row, rounds: Sequence[Row], add: Add) -> str:
     """A curve for the headline rate, and for accuracy, with start and central as lines."""
     by_model = reading.all_rates(result)

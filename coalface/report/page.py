@@ -40,6 +40,7 @@ def page(content: PageContent) -> str:
     sections = [
         evidence.headline(result),
         evidence.summary(result),
+        evidence.personal(result),
         evidence.by_round(result, content.rounds, pictures.add),
         evidence.error_curves(result, content.scores, pictures.add),
         evidence.similarity(result, content.scores, pictures.add),

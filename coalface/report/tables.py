@@ -54,6 +54,35 @@ def beside(rate: Rate) -> str:
     return "" if rate.spread is None else f"± {rate_text(rate.spread)}"
 
 
+def personal_header(result: Row) -> list[str]:
+    """Column names of `personal_table`: the models that were measured."""
+    return ["personal", *(result.get("personal") or {})]
+
+
+def personal_table(result: Row) -> Cells:
+    """How well each model knows a client's own people, mean over clients ± the spread between them."""
+    models = list((result.get("personal") or {}).values())
+    rows: dict[str, list[str]] = {}
+    for model in models:
+        for name, value in _personal_rates(model).items():
+            rows.setdefault(name, []).append(f"{rate_text(value['mean'])} ± {rate_text(value['spread'])}")
+    return [[name, *cells] for name, cells in rows.items()]
+
+
+def _personal_rates(model: Row) -> dict[str, Any]:
+    rates = {}
+    for reading_, verified in model["verification"].items():
+        for point in verified["at_fmr"]:
+            doubt = "" if point["reliable"] else ", unreliable"
+            rates[f"1:1 TAR@FMR {point['target_fmr']:.0e} ({reading_}{doubt})"] = point["tar"]
+        rates[f"1:1 AUC ({reading_})"] = verified["auc"]
+    for reading_, identified in model["identification"].items():
+        for point in identified:
+            doubt = "" if point["reliable"] else ", unreliable"
+            rates[f"1:N TPIR@FPIR {point['target_fpir']:.0e} ({reading_}{doubt})"] = point["tpir"]
+    return {**rates, "AUC against the enrolled": model["enrolled_auc"]}
+
+
 def traffic_rows(result: Row) -> Cells:
     """Bytes up and down: per client per round, and in all."""
     traffic = result.get("bytes") or {}
@@ -95,6 +124,8 @@ def print_table(result: Row, console: Any = None) -> None:
     for pairs in dict.fromkeys(row[-1] for row in rows if row[-1]):  # as a column they would break every other one
         _say(f"{', '.join(row[0] for row in rows if row[-1] == pairs)}: {pairs}", console)
     _say("", console)
+    if result.get("personal"):
+        _print("", personal_header(result), personal_table(result), console)
     _print("", ["traffic", "per client per round", "in all"], traffic_rows(result), console)
     _say(" ".join(part for part in (reading.headline(result), reading.caution(result)) if part), console)
 

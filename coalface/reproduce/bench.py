@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from coalface.config import Central, Run
+from coalface import provenance
+from coalface.config import Run
 from coalface.data.world import Data, World
 from coalface.experiment import Experiment, Outcome
-from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.method import Method
 from coalface.metrics.rates import roc_curve
@@ -61,16 +61,20 @@ class Bench:
     command: str
     worlds: dict[Data, World] = field(default_factory=dict)  # faces that are already loaded
     start: Weights | None = None  # None: pre-trained as the run says, or fresh
+    public_proxies: Tensor | None = None  # what pre-training ended with, beside the start
 
     def measure(self, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
         """Every row's measurements, by label."""
         measured = {}
         for row in rows:
-            file = self.out / _slug(row.label) / "measured.json"
-            if not file.exists():
+            found = finished(self.out, row)
+            if found is None:
+                file = _file(self.out, row)
                 file.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(file, json.dumps(self._measured(row, file.parent)).encode())
-            measured[row.label] = json.loads(file.read_text())
+                # Rows of one table may come from several machines.
+                found = self._measured(row, file.parent) | {"made": provenance.describe(self.device)}
+                write_atomically(file, json.dumps(found).encode())
+            measured[row.label] = found
         return measured
 
     @cached_property
@@ -79,14 +83,14 @@ class Bench:
 
     def _measured(self, row: Row, folder: Path) -> dict[str, Any]:
         if self.start is None:
-            self.start = self._experiment(self.run, self.out).start()
+            self.start, self.public_proxies = self._experiment(self.run, self.out).start()
         if row.method is None and not row.central:
             return {"scores": _scores(self._tests, self.start, None)}
         run = replace(self.run, data=row.data or self.run.data, training=row.training or self.run.training)
         if row.method is not None:
             run = replace(run, method=row.method)
         experiment = self._experiment(run, folder)
-        people = experiment.world.clients
+        people = experiment.clients(self.start, self.public_proxies)
         if row.central:
             done = experiment.centrally(row.label, folder, run.central, people, self.start)
         else:
@@ -108,14 +112,15 @@ class Bench:
         return experiment
 
 
-def fine_tuned(rounds: int, rate: float, batch: int, scale: float, drop: int) -> Central:
-    """Central training with one drop of the rate."""
-    return Central(rounds, scale, training=Training(rate=rate, rate_drops=((drop, 0.2),), batch=batch, momentum=0.9))
+def finished(out: Path, row: Row) -> dict[str, Any] | None:
+    """A row's measurements, if it was measured in this folder."""
+    file = _file(out, row)
+    return json.loads(file.read_text()) if file.exists() else None
 
 
-def steps(rounds: int, cohort: int, checkpoint_every: int) -> Rounds:
-    """Rounds that are evaluated at the end only."""
-    return Rounds(rounds=rounds, cohort=cohort, checkpoint_every=checkpoint_every)
+def _file(out: Path, row: Row) -> Path:
+    folder = "".join(letter if letter.isalnum() else "-" for letter in row.label.lower()).strip("-")
+    return out / folder / "measured.json"
 
 
 def _scores(tests: Mapping[str, Test], weights: Weights, head: Tensor | None) -> dict[str, Any]:
@@ -143,7 +148,3 @@ def _class_cosines(done: Outcome) -> list[int] | None:
     unit = torch.nn.functional.normalize(rows[rows.any(dim=1)].float(), dim=1)
     cosines = (unit @ unit.T)[~torch.eye(len(unit), dtype=torch.bool, device=unit.device)]
     return [int(count) for count in torch.histc(cosines.cpu(), COSINE_BINS, -1.0, 1.0)]
-
-
-def _slug(label: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in label.lower()).strip("-")

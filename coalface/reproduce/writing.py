@@ -8,9 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from coalface import provenance
 from coalface.config import to_json
 from coalface.report import figures as pictures
 from coalface.report.tables import markdown_table
@@ -27,7 +24,6 @@ def as_result(
     rows: Sequence[Row],
     by_seed: dict[int, Measured],
     command: str,
-    device: torch.device,
 ) -> dict[str, Any]:
     """All seeds of an artefact as plain JSON values; no scores of single pairs, no embeddings."""
     columns = {heading: artefact.column(scale, heading) for heading in artefact.columns}
@@ -62,7 +58,7 @@ def as_result(
             for row in rows
         ],
         "run": to_json(artefact.scales[scale].run),
-        **provenance.describe(device),
+        "made": _machines(by_seed),
     }
 
 
@@ -97,9 +93,15 @@ def as_markdown(result: dict[str, Any]) -> str:
     seeds = ", ".join(map(str, result["seeds"]))
     spread = "mean ± standard deviation" if len(result["seeds"]) > 1 else "one seed: no spread"
     about = f"Seeds {seeds} ({spread}), scale {result['scale']}. {result['remarks']}".strip()
-    machine = f"{result['hardware']}, {result['date']}, commit {result['commit']}"
+    machine = "; ".join(f"{made['hardware']}, {made['date']}, commit {made['commit']}" for made in result["made"])
     table = markdown_table(rows, header)
     return f"## {result['what']}\n\n{table}\n\n{about}\n\n`{result['command']}` on {machine}.\n"
+
+
+def _machines(by_seed: dict[int, Measured]) -> list[dict[str, Any]]:
+    """Where, when and by which version the rows were measured: each one once."""
+    found = {json.dumps(row["made"], sort_keys=True): row["made"] for rows in by_seed.values() for row in rows.values()}
+    return list(found.values())
 
 
 def _gains(result: dict[str, Any]) -> dict[str, str]:

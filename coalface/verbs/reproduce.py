@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ def reproduce(options: argparse.Namespace, command: str, device: torch.device) -
     if isinstance(artefact, RealArtefact):
         if options.data is None:
             raise ConfigError(f"{options.artefact} needs photographs: add --data FOLDER with the packs")
-        artefact = replace(artefact, photographs=options.data, cache=options.cache)
+        artefact = artefact.on(options.data, options.cache)
     if options.scale not in artefact.scales:
         raise ConfigError(f"{options.artefact} has scales {', '.join(artefact.scales)}, not {options.scale}")
     out = options.out / f"{options.artefact}-{options.scale}"
@@ -42,7 +41,7 @@ def reproduce(options: argparse.Namespace, command: str, device: torch.device) -
             progress.say(f"{options.artefact}, {options.scale}, seed {seed}")
             bench = artefact.bench(options.scale, seed, rows_out / f"seed{seed}", device, progress, command)
             measured[seed] = bench.measure(rows)
-    print(writing.write(artefact, writing.as_result(artefact, options.scale, rows, measured, command, device), out))
+    print(writing.write(artefact, writing.as_result(artefact, options.scale, rows, measured, command), out))
     print(f"written: {out}")
 
 

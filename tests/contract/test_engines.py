@@ -208,7 +208,7 @@ def test_what_a_client_keeps_and_sends_is_its_own(name: str, net: Net, populatio
 def test_padding_has_no_share() -> None:
     images = torch.arange(4 * 3, dtype=torch.uint8).reshape(4, 3, 1, 1)
     people = Population(FaceSet(images, torch.tensor([0, 2, 3, 4])), ((0,), (1,), (2,)))
-    members = [SimpleNamespace(faces=people[client]) for client in range(3)]
+    members = [SimpleNamespace(faces=people[client], trained_on=people[client]) for client in range(3)]
     both, one = Draw(torch.tensor([1, 0]), torch.zeros(2).bool()), Draw(torch.tensor([0]), torch.zeros(1).bool())
     step = laid(members, [both, None, one], people)  # type: ignore[arg-type]
     assert step.share.tolist() == [[0.5, 0.5], [0.0, 0.0], [1.0, 0.0]]

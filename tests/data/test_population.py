@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import pickle
 
 import pytest
 import torch
 
-from coalface.data.faceset import FaceSet
+from coalface.data.faceset import FaceSet, FaceView
 from coalface.data.population import ClientFaces, Population
+from coalface.data.public import Public
 
 
 def grey_faces(identities: int = 4) -> FaceSet:
@@ -103,6 +105,15 @@ def test_saving_one_client_does_not_carry_the_faces_of_others() -> None:
     saved = io.BytesIO()
     torch.save(population[0].images, saved)
     assert saved.getbuffer().nbytes < 4000  # one image has 192 bytes, the set 192,000
+
+
+def test_public_faces_go_along_without_those_of_others() -> None:
+    faces = FaceSet(torch.arange(200).to(torch.uint8).repeat_interleave(192).reshape(200, 3, 8, 8), torch.arange(201))
+    client = Population(faces, ((7,),), public=Public(FaceView.of(faces, [3, 9])))[0]
+    saved = pickle.dumps(client)
+    assert len(saved) < 8000  # three images of 192 bytes
+    public = pickle.loads(saved).public.faces  # noqa: S301  # our own bytes
+    assert public.labels.tolist() == [0, 1] and public.gather(torch.tensor([1, 0]))[:, 0, 0, 0].tolist() == [9, 3]
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,31 @@ def test_published_parameter_counts() -> None:
     assert count("mobilefacenet", embedding=512) - count("mobilefacenet", embedding=128) == 384 * (512 + 2)
 
 
+def test_published_sizes_of_the_networks_of_fedfs() -> None:
+    assert count("pocketnet", embedding=128) == 925_632  # PocketNetS-128; the abstract says 0.92 million
+    assert count("pocketnet", embedding=128, channels=32, cells=9) == 1_686_656  # PocketNetM-128
+    assert count("mobilenetv2", embedding=1000) == 3_504_872  # the ImageNet network, 3.5 million
+    # Keras counts batch norm's statistics too: 4.07 million with a stem of stride 2, 4.09 with 1.
+    for stride, millions in ((2, 4.07), (1, 4.09)):
+        shapes = Net("ghostfacenet", stem_stride=stride).shapes
+        numbers = [*shapes.parameters.values(), *shapes.statistics.values()]
+        assert round(sum(tensor.numel() for tensor in numbers) / 1e6, 2) == millions
+
+
+def test_pocketnet_counted_by_hand() -> None:
+    """The tail alone: PReLU, widening, PReLU, a 7×7 weight per channel, the embedding, and three batch norms."""
+    tail = 512 + 512 * 512 + 512 + 512 * 49 + 512 * 128 + 2 * (512 + 512 + 128)
+    with torch.device("meta"):
+        built = build("pocketnet")
+    assert sum(p.numel() for name, p in built.named_parameters() if name.startswith("tail")) == tail
+    assert count("pocketnet", embedding=256) - count("pocketnet", embedding=128) == 128 * (512 + 2)
+
+
+def test_pocketnet_refuses_sizes_that_do_not_halve() -> None:
+    with pytest.raises(ValueError, match="multiples of 16"):
+        build("pocketnet", size=100)
+
+
 def test_public_names_of_the_weights() -> None:
     arcface = Net("iresnet18").shapes
     assert {"conv1.weight", "prelu.weight", "layer1.0.downsample.1.bias", "layer4.1.bn3.weight", "fc.bias"} <= (
@@ -131,6 +156,11 @@ def test_public_names_of_the_weights() -> None:
     imagenet = Net("resnet18").shapes.parameters
     assert {"conv1.weight", "layer2.0.downsample.0.weight", "layer4.1.bn2.bias", "fc.weight"} <= imagenet.keys()
     assert "layer1.0.downsample.0.weight" not in imagenet
+    mobile = Net("mobilenetv2").shapes.parameters
+    assert {"features.0.0.weight", "features.1.conv.1.weight", "features.2.conv.3.bias", "features.18.1.weight"} <= (
+        mobile.keys()
+    )
+    assert "classifier.1.weight" in mobile
 
 
 def test_resnet18_takes_any_channels_and_size() -> None:

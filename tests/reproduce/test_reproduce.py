@@ -27,7 +27,7 @@ def test_every_artefact_is_made_by_its_command(name: str, tmp_path: Path) -> Non
     result = json.loads((folder / "result.json").read_text())
     assert [row["label"] for row in result["rows"]] == [row.label for row in rows if _matches(row.label, wanted)]
     assert all(0 <= value <= 1 for row in result["rows"] for values in row["ours"].values() for value in values)
-    assert {"hardware", "date", "commit", "seeds", "command"} <= result.keys()
+    assert {"hardware", "date", "commit", "versions"} <= result["made"][0].keys()
     if artefact.figures is not None:
         assert {file.suffix for file in folder.glob("*.*g")} == {".svg", ".png"}
 
