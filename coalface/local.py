@@ -25,6 +25,7 @@ class Batch:
 
     images: Tensor  # uint8 [b, 3, H, W]
     labels: Tensor  # int64 [b]
+    depth: Tensor | None = None  # uint8 [b, h, w], where the images come with one
 
 
 def mean_losses(losses: Losses, share: Tensor) -> Losses:
@@ -45,6 +46,7 @@ class Training:
     momentum: float = 0.0
     weight_decay: float = 0.0
     flip: bool = True  # mirror each image with probability one half
+    balanced: bool = False  # as many images of each label in a step: those of a rarer one come more often
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
@@ -106,20 +108,42 @@ def train(
 
 def batches(faces: ClientFaces, training: Training, generator: torch.Generator) -> Iterator[Batch]:
     """The batches of one client's round. Which images, in which order, mirrored or not: all from the generator."""
-    rows = torch.randperm(len(faces), generator=generator)
-    if training.images_per_round:
-        rows = rows[: training.images_per_round]
+    images_of_round = min(len(faces), training.images_per_round or len(faces))
+    rows = torch.randperm(len(faces), generator=generator)[:images_of_round]
     size = training.batch or max(1, len(rows))
     for epoch in range(training.epochs):
-        if epoch:
+        if training.balanced:
+            rows = labels_in_turn(faces.labels.cpu(), images_of_round, generator)
+        elif epoch:
             rows = rows[torch.randperm(len(rows), generator=generator)]
         for chosen in rows.split(size):
             mirror = torch.rand(len(chosen), generator=generator) < 0.5
             on_device = chosen.to(faces.labels.device)
             images = faces.images[on_device]
+            depth = None if faces.depth is None else faces.depth[on_device]
             if training.flip:
-                images = torch.where(mirror.to(images.device)[:, None, None, None], images.flip(-1), images)
-            yield Batch(images, faces.labels[on_device])
+                images = _mirrored(images, mirror)
+                depth = None if depth is None else _mirrored(depth, mirror)
+            yield Batch(images, faces.labels[on_device], depth)
+
+
+def labels_in_turn(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """So many rows, one label after the other in turn: any stretch of them holds each label about equally often.
+
+    Each label's rows are shuffled; where they do not suffice, they come again, shuffled anew.
+    """
+    kinds = labels.unique()
+    each = -(-count // max(1, len(kinds)))
+    columns = []
+    for kind in kinds:
+        mine = (labels == kind).nonzero().flatten()
+        passes = [mine[torch.randperm(len(mine), generator=generator)] for _ in range(-(-each // len(mine)))]
+        columns.append(torch.cat(passes)[:each])
+    return torch.stack(columns, dim=1).flatten()[:count]
+
+
+def _mirrored(maps: Tensor, chosen: Tensor) -> Tensor:
+    return torch.where(chosen.to(maps.device).reshape(-1, *[1] * (maps.ndim - 1)), maps.flip(-1), maps)
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from coalface.algorithms import fedavg, fedprox
+from coalface.algorithms.all import AllCentres
 from coalface.algorithms.centralised import Centralised
 from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedface import FedFace
 from coalface.algorithms.fedfv import FedFV
+from coalface.algorithms.fedgpad import FedGPAD
+from coalface.algorithms.fedma import FedMA
+from coalface.algorithms.fedpad import FedPAD
 from coalface.algorithms.feduv import FedUV
+from coalface.algorithms.fused import Fused
 from coalface.algorithms.local_only import LocalOnly
 from coalface.algorithms.random_targets import RandomTargets
+from coalface.algorithms.single import Single
 from coalface.method import Method
 
 METHODS: dict[str, type[Method]] = {
@@ -27,4 +33,11 @@ METHODS: dict[str, type[Method]] = {
     "chorus": Chorus,
     "local_only": LocalOnly,
     "centralised": Centralised,
+    # of presentation attacks
+    "fedpad": FedPAD,
+    "fedgpad": FedGPAD,
+    "fedma": FedMA,
+    "fused": Fused,
+    "single": Single,
+    "all": AllCentres,
 }

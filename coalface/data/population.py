@@ -20,6 +20,7 @@ class ClientFaces:
     images: Tensor = field(repr=False)  # uint8 [n, 3, H, W]
     labels: Tensor = field(repr=False)  # int64 [n]
     classes: Tensor  # int64 [K]
+    depth: Tensor | None = field(default=None, repr=False)  # uint8 [n, h, w], where the images come with one
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -84,6 +85,7 @@ class Population:
             images=images.clone() if shared else images,
             labels=labels.to(device),
             classes=torch.arange(mine.start, mine.stop, device=device),
+            depth=None if self.faces.depth is None else self.faces.depth[rows.to(device)],
         )
 
     def first_class(self, client: int) -> int:
