@@ -6,6 +6,7 @@ from coalface.algorithms import fedavg, fedprox
 from coalface.algorithms.all import AllCentres
 from coalface.algorithms.centralised import Centralised
 from coalface.algorithms.chorus import Chorus
+from coalface.algorithms.disguise import Disguise
 from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedface import FedFace
 from coalface.algorithms.fedfv import FedFV
@@ -36,6 +37,7 @@ METHODS: dict[str, type[Method]] = {
     # of presentation attacks
     "fedpad": FedPAD,
     "fedgpad": FedGPAD,
+    "disguise": Disguise,
     "fedma": FedMA,
     "fused": Fused,
     "single": Single,
