@@ -37,6 +37,7 @@ from coalface.recipes.detection import detection
 from coalface.report import seeds, tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
+from coalface.verbs import reproduce
 
 EPILOG = """\
 start here
@@ -135,6 +136,11 @@ def evaluate(options: argparse.Namespace, command: str) -> None:
             scores = pair_scores(embeddings, listed.pairs)
             result = _described(lambda: lfw_folds(scores, listed.same, listed.fold))
     print(result.to_json() if options.json else str(result))
+
+
+def make_again(options: argparse.Namespace, command: str) -> None:
+    """A paper's table or figure, ours beside theirs."""
+    reproduce.reproduce(options, command, _device(options.device))
 
 
 def list_methods(options: argparse.Namespace, command: str) -> None:
@@ -317,7 +323,7 @@ def _parser() -> Parser:
         if device:
             sub.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
             sub.add_argument("--quiet", action="store_true", help="no progress, results only")
-        if device and name != "eval":
+        if device and name not in ("eval", "reproduce"):
             sub.add_argument("--engine", choices=("auto", "sequential", "stacked"), default="auto", help=ENGINES)
         return sub
 
@@ -352,6 +358,9 @@ def _parser() -> Parser:
     sub.add_argument("--model", metavar="NAME", help="the network that a weights file is for")
     sub.add_argument("--size", type=int, default=112, help="its image size (default: 112); a run knows its own")
     sub.add_argument("--json", action="store_true", help="for machines")
+
+    sub = verb("reproduce", make_again, reproduce.TEACH)
+    reproduce.arguments(sub)
 
     sub = verb("list", list_methods, "Generated from the types that travel.", device=False)
     sub.add_argument("--json", action="store_true")

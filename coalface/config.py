@@ -20,6 +20,7 @@ from coalface.engines.faults import Faults
 from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.method import Method
+from coalface.numerics import Numerics
 
 
 class ConfigError(ValueError):
@@ -51,6 +52,7 @@ class Run:
     training: Training = field(default_factory=Training)
     central: Central = field(default_factory=Central)
     faults: Faults = field(default_factory=Faults)
+    numerics: Numerics = field(default_factory=Numerics)  # of a GPU
 
     def __post_init__(self) -> None:
         if self.method.world != "faces":
@@ -69,6 +71,7 @@ class DetectionRun:
     model: str = ""  # empty: the network of the method's paper
     width: int = 64  # channels of its first layer
     weights: str = ""  # a checkpoint to start from
+    numerics: Numerics = field(default_factory=Numerics)  # of a GPU
     seed: int = 0
     data: DomainData = field(default_factory=DomainData)
     rounds: Rounds = field(default_factory=Rounds)

@@ -50,6 +50,7 @@ class Detection(Experiment):
         self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
         self.engine_name = engine
         self.began = time.perf_counter()
+        run.numerics.switch_on()
         self.net = detector_net(run)
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
         self.world = world or self._drawn()
@@ -140,7 +141,9 @@ def detector_net(run: DetectionRun) -> Net:
     """The network of a run, with one output."""
     name = run.model or run.method.network
     wanted = {"outputs": 1, "embedding": 1, "size": run.data.size, "width": run.width}
-    return Net(name, **{key: value for key, value in wanted.items() if key in complete_settings(name, {})})
+    known = complete_settings(name, {})
+    settings: dict[str, Any] = {key: value for key, value in wanted.items() if key in known}
+    return Net(name, run.numerics, **settings)
 
 
 def table(result: dict[str, Any]) -> str:

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from coalface import seeding
 from coalface.data.faceset import FaceSet
+from coalface.data.pairs import PairList
 from coalface.metrics.collapse import effective_rank
+from coalface.metrics.rates import RELIABLE_ERRORS, fnmr_at_fmr
 from coalface.models.net import Net, Weights
 from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
 
@@ -55,3 +57,21 @@ class Verification:
         folds = lfw_folds(pair_scores(embeddings, self._pairs), self._same, self._folds)
         tars = {f"tar@{point.target_fmr:g}": point.tar for point in pairs.at_fmr}
         return {"accuracy": folds.accuracy, **tars, "effective_rank": effective_rank(embeddings)}
+
+
+class ListedPairs:
+    """The pairs of a published list."""
+
+    def __init__(self, net: Net, images: Tensor, listed: PairList) -> None:
+        self._net, self._images, self._listed = net, images, listed
+
+    def report(self, weights: Weights, head: Tensor | None = None) -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
+        """As ``Verification.report``; FMRs that the list's pairs do not support are left out."""
+        embeddings = embed(self._net, weights, self._images, head=head).cpu()
+        scores, same = pair_scores(embeddings, self._listed.pairs), self._listed.same
+        impostor, genuine = scores[~same], scores[same]
+        supported = [fmr for fmr in FMRS if fmr * len(impostor) >= RELIABLE_ERRORS]
+        points = [{"target_fmr": fmr, "tar": fnmr_at_fmr(impostor, genuine, fmr).tar} for fmr in supported]
+        folds = lfw_folds(scores, same, self._listed.fold)
+        metrics = {"accuracy": folds.as_dict(), "at_fmr": points, "effective_rank": effective_rank(embeddings)}
+        return metrics, (impostor, genuine)

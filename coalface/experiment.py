@@ -20,6 +20,7 @@ from coalface.algorithms.centralised import Centralised
 from coalface.config import Central, ConfigError, Run, method_name, to_json
 from coalface.data import world
 from coalface.data.population import Population
+from coalface.data.world import World
 from coalface.engines.engine import Engine
 from coalface.engines.faults import Faulty
 from coalface.engines.sequential import Sequential
@@ -52,18 +53,32 @@ class Experiment:
     """One run in one folder. Calling ``execute`` again after a crash goes on where it stopped."""
 
     def __init__(
-        self, run: Run, out: Path, device: torch.device, progress: Progress, command: str, engine: EngineName = "auto"
+        self,
+        run: Run,
+        out: Path,
+        device: torch.device,
+        progress: Progress,
+        command: str,
+        engine: EngineName = "auto",
+        loaded: World | None = None,
     ) -> None:
+        """``loaded`` are the faces of the run, where somebody has them already."""
         self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
         self.engine_name = engine
         self.began = time.perf_counter()
-        self.net = Net(run.model, embedding=run.embedding, size=run.data.size)
+        run.numerics.switch_on()
+        self.net = Net(run.model, run.numerics, embedding=run.embedding, size=run.data.size)
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
-        with progress.stage("faces", total=run.data.images()) as stage:
-            self.world = world.load(run.data, run.seed, device, lambda done, _: stage.advance(done - stage.done))
+        self.world = loaded or self.faces()
         run.method.check(self.world.clients)
         self.check_engine()
         self.verification = Verification(self.net, self.world.test, run.data.pairs, run.seed)
+
+    def faces(self) -> World:
+        """The faces of the run, drawn or read."""
+        data, seed = self.run.data, self.run.seed
+        with self.progress.stage("faces", total=data.images()) as stage:
+            return world.load(data, seed, self.device, lambda done, _: stage.advance(done - stage.done))
 
     def execute(self) -> dict[str, Any]:
         """The result, as written to result.json; the page stands beside it."""

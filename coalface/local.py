@@ -106,25 +106,35 @@ def train(
     return Trained(tree.transform(lambda leaf: leaf.detach(), current), images, steps, means)
 
 
-def batches(faces: ClientFaces, training: Training, generator: torch.Generator) -> Iterator[Batch]:
-    """The batches of one client's round. Which images, in which order, mirrored or not: all from the generator."""
-    images_of_round = min(len(faces), training.images_per_round or len(faces))
-    rows = torch.randperm(len(faces), generator=generator)[:images_of_round]
+@dataclass(frozen=True)
+class Draw:
+    """Which of a client's images a step takes, on the host."""
+
+    rows: Tensor  # int64 [b]
+    mirror: Tensor  # bool [b]
+
+
+def draws(labels: Tensor, training: Training, generator: torch.Generator) -> Iterator[Draw]:
+    """The steps of one client's round. Which images, in which order, mirrored or not: all from the generator."""
+    images = min(len(labels), training.images_per_round or len(labels))
+    rows = torch.randperm(len(labels), generator=generator)[:images]
     size = training.batch or max(1, len(rows))
     for epoch in range(training.epochs):
         if training.balanced:
-            rows = labels_in_turn(faces.labels.cpu(), images_of_round, generator)
+            rows = labels_in_turn(labels.cpu(), images, generator)
         elif epoch:
             rows = rows[torch.randperm(len(rows), generator=generator)]
         for chosen in rows.split(size):
             mirror = torch.rand(len(chosen), generator=generator) < 0.5
-            on_device = chosen.to(faces.labels.device)
-            images = faces.images[on_device]
-            depth = None if faces.depth is None else faces.depth[on_device]
-            if training.flip:
-                images = _mirrored(images, mirror)
-                depth = None if depth is None else _mirrored(depth, mirror)
-            yield Batch(images, faces.labels[on_device], depth)
+            yield Draw(chosen, mirror if training.flip else torch.zeros_like(mirror))
+
+
+def batches(faces: ClientFaces, training: Training, generator: torch.Generator) -> Iterator[Batch]:
+    """The batches of one client's round."""
+    for draw in draws(faces.host_labels, training, generator):
+        rows = draw.rows.to(faces.labels.device)
+        depth = None if faces.depth is None else mirrored(faces.depth[rows, None], draw.mirror)[:, 0]
+        yield Batch(mirrored(faces.images[rows], draw.mirror), faces.labels[rows], depth)
 
 
 def labels_in_turn(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -142,8 +152,9 @@ def labels_in_turn(labels: Tensor, count: int, generator: torch.Generator) -> Te
     return torch.stack(columns, dim=1).flatten()[:count]
 
 
-def _mirrored(maps: Tensor, chosen: Tensor) -> Tensor:
-    return torch.where(chosen.to(maps.device).reshape(-1, *[1] * (maps.ndim - 1)), maps.flip(-1), maps)
+def mirrored(images: Tensor, mirror: Tensor) -> Tensor:
+    """Images [..., 3, H, W], those flipped left to right for which ``mirror`` [...] says so."""
+    return torch.where(mirror.to(images.device)[..., None, None, None], images.flip(-1), images)
 
 
 @dataclass(frozen=True)

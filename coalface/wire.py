@@ -180,9 +180,12 @@ def _checked(field: str, value: Any, expected: Any) -> float:
     _forbid_private(value)
     flat = tree.leaves(value, field)
     _check_leaves(flat, tree.leaves(expected, field))
-    floating = [leaf.detach() for leaf in flat.values() if leaf.is_floating_point()]
-    squares = [leaf.to(torch.float64).square().sum() for leaf in floating]
-    total = float(torch.stack(squares).sum()) if squares else 0.0  # one look at the device for the whole field
+    norms = [
+        torch.linalg.vector_norm(leaf.detach(), dtype=torch.float64)
+        for leaf in flat.values()
+        if leaf.is_floating_point()
+    ]
+    total = float(torch.stack(norms).square().sum()) if norms else 0.0  # one look at the device for the whole field
     if not total < float("inf"):
         bad = [name for name, leaf in flat.items() if leaf.is_floating_point() and not leaf.isfinite().all()]
         raise Refused(f"{bad[0] if bad else field} is not finite")

@@ -18,7 +18,7 @@ parts = m   each member multiplies its class embedding by m fresh random numbers
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -83,6 +83,7 @@ class Chorus(Method):
 
     choir: int = 4  # k, members of a choir
     parts: int = 0  # m, random mixtures in a chord; 0 sings the plain sum
+    init: Literal["mean_feature", "random"] = "mean_feature"  # of a voice; a backbone without training needs "random"
     scale: float = 16.0
     margin: float = 0.0
     normalisation: SharedNormalisation = "frozen"
@@ -133,7 +134,12 @@ class Chorus(Method):
     def start(
         self, net: Net, broadcast: Broadcast, private: Private | None, faces: ClientFaces, generator: torch.Generator
     ) -> Local:
-        embedding = mean_feature(net, broadcast.backbone, faces.images) if private is None else private.class_embedding
+        if private is not None:
+            embedding = private.class_embedding
+        elif self.init == "mean_feature":
+            embedding = mean_feature(net, broadcast.backbone, faces.images)
+        else:
+            embedding = F.normalize(torch.randn(net.embedding, generator=generator), dim=0).to(broadcast.chords)
         parts = torch.randn(self.parts, generator=generator) if self.parts else torch.ones(1)
         own = F.one_hot(torch.tensor(broadcast.choir), len(broadcast.heard)).to(broadcast.heard)
         fixed = Fixed(broadcast.chords, broadcast.heard, own)

@@ -124,7 +124,7 @@ class PrivateHead(BackboneOnly):
         self, net: Net, broadcast: Broadcast, private: Private | None, faces: ClientFaces, generator: torch.Generator
     ) -> Local:
         if private is None:
-            head = F.normalize(torch.randn(len(faces.classes), net.embedding, generator=generator), dim=1)
+            head = F.normalize(torch.randn(faces.identities, net.embedding, generator=generator), dim=1)
             return Local(self.Trained(broadcast.backbone, head.to(faces.labels.device)))
         return Local(self.Trained(at_client(broadcast.backbone, private.statistics), private.head))
 

@@ -29,7 +29,13 @@ from coalface.wire import sends
 TOO_SHORT = 1e-3  # a sum of class embeddings that cancel has no direction
 REDRAWS = 20
 
-Members = dict[int, Tensor]  # client -> who is in each of its equivalents, int64 [n, k]; empty where nobody can be
+
+@dataclass(frozen=True)
+class Opened:
+    """A round's equivalents, by client; one tensor for all where they are the same."""
+
+    members: dict[int, Tensor]  # who is in each of them, int64 [n, k]; empty where nobody can be
+    equivalents: dict[int, Tensor]  # [n, d]
 
 
 @dataclass(frozen=True)
@@ -54,13 +60,20 @@ class FedFV(RevealedEmbedding):
         if self.equivalents < 1 or self.fused < 1:
             raise ValueError(f"equivalents and fused must be at least 1, not {self.equivalents} and {self.fused}")
 
-    def open_round(self, server: Server, called: list[int], generator: torch.Generator) -> Members:
+    def open_round(self, server: Server, called: list[int], generator: torch.Generator) -> Opened:
         """Equivalents of clients that are not called, the same for all; or, if they are too few, of all others."""
         known = server.known.nonzero().flatten().cpu()
         outside = known[~torch.isin(known, torch.tensor(called))]
         if len(outside) >= self.fused:
-            return dict.fromkeys(called, self.draw(server, outside, generator))
-        return {client: self.draw(server, known[known != client], generator) for client in called}
+            members = self.draw(server, outside, generator)
+            return Opened(dict.fromkeys(called, members), dict.fromkeys(called, self.mixed(server, members)))
+        each = {client: self.draw(server, known[known != client], generator) for client in called}
+        return Opened(each, {client: self.mixed(server, members) for client, members in each.items()})
+
+    def mixed(self, server: Server, members: Tensor) -> Tensor:
+        """The equivalents of these members [≤ n, k]; rows of zeros where there are fewer than n."""
+        equivalents = fuse(server.class_embeddings, members)
+        return F.pad(equivalents, (0, 0, 0, self.equivalents - len(equivalents)))
 
     def draw(self, server: Server, pool: Tensor, generator: torch.Generator) -> Tensor:
         """Members [n, k] of the equivalents, distinct within each; those that cancel are drawn again."""
@@ -74,10 +87,8 @@ class FedFV(RevealedEmbedding):
             members[cancelled] = pool[distinct(len(pool), int(cancelled.sum()), self.fused, generator)]
         return members
 
-    def broadcast(self, server: Server, opened: Members, client: int) -> Broadcast:
-        mixed = fuse(server.class_embeddings, opened[client])
-        absent = mixed.new_zeros(self.equivalents - len(mixed), mixed.shape[1])
-        return Broadcast(server.backbone, server.class_embeddings[client], torch.cat([mixed, absent]))
+    def broadcast(self, server: Server, opened: Opened, client: int) -> Broadcast:
+        return Broadcast(server.backbone, server.class_embeddings[client], opened.equivalents[client])
 
     def start(
         self, net: Net, broadcast: Broadcast, private: None, faces: ClientFaces, generator: torch.Generator

@@ -102,7 +102,7 @@ class FedGPAD(DetectorOnly):
 @lru_cache(maxsize=8)
 def specific_net(net: Net) -> Net:
     """ES and Dec that fit these EI, C and Dep."""
-    return Net("fedgpad_specific", **net.settings)
+    return Net("fedgpad_specific", net.numerics, **net.settings)
 
 
 def like_invariant(specific: Weights, detector: Weights) -> Weights:

@@ -71,10 +71,10 @@ class LocalOnly(Method):
     ) -> Local:
         if private is not None:
             return Local(Trained(private.backbone, private.head))
-        if len(faces.classes) == 1:
+        if faces.identities == 1:
             head = mean_feature(net, broadcast.backbone, faces.images)[None]
         else:
-            head = F.normalize(torch.randn(len(faces.classes), net.embedding, generator=generator), dim=1)
+            head = F.normalize(torch.randn(faces.identities, net.embedding, generator=generator), dim=1)
         return Local(Trained(broadcast.backbone, head.to(faces.labels.device)))
 
     def objective(self, net: Net, trained: Trained, fixed: None, batch: Batch) -> Losses:

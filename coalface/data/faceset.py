@@ -50,6 +50,8 @@ class FaceSet:
 
         ``at_most`` keeps the first so many images of each identity; a tensor [K] says it for each of them in turn.
         """
+        if len(identities) == 1:  # a phone with one person: called often, and it need not cost much
+            return self._rows_of_one(int(identities[0]), None if at_most is None else int(at_most))
         chosen = torch.as_tensor(identities, dtype=torch.int64)
         outside = chosen[(chosen < 0) | (chosen >= len(self))]
         if len(outside):
@@ -61,6 +63,13 @@ class FaceSet:
         labels = torch.repeat_interleave(counts)
         within = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels]
         return first[labels] + within, labels
+
+    def _rows_of_one(self, identity: int, at_most: int | None) -> tuple[Tensor, Tensor]:
+        if not 0 <= identity < len(self):
+            raise IndexError(f"identity {identity} is not among the {len(self)} of this set")
+        first, end = self.offsets[identity : identity + 2].tolist()
+        count = end - first if at_most is None else min(at_most, end - first)
+        return torch.arange(first, first + count), torch.zeros(count, dtype=torch.int64)
 
     def subset(self, identities: Sequence[int]) -> FaceSet:
         """These identities, numbered anew in the order given: a view where they are neighbours, else a copy."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -13,17 +14,57 @@ from torch import Tensor
 from coalface.data.faceset import FaceSet
 
 
-@dataclass(frozen=True)
 class ClientFaces:
-    """What one client holds. Labels are its own, 0 … K−1; ``classes`` places them in the federation's label space."""
+    """What one client holds. Labels are its own, 0 … K−1; ``classes`` places them in the federation's label space.
 
-    images: Tensor = field(repr=False)  # uint8 [n, 3, H, W]
-    labels: Tensor = field(repr=False)  # int64 [n]
-    classes: Tensor  # int64 [K]
-    depth: Tensor | None = field(default=None, repr=False)  # uint8 [n, h, w], where the images come with one
+    Images are gathered when they are first asked for: an engine that gathers those of many clients in one go, by their
+    ``rows`` in the shared set, never asks.
+    """
+
+    def __init__(
+        self,
+        images: Tensor | Callable[[], Tensor],
+        labels: Tensor,
+        classes: Tensor,
+        rows: Tensor | None = None,
+        depth: Tensor | None = None,
+    ) -> None:
+        """Images uint8 [n, 3, H, W], labels int64 [n], classes int64 [K], rows int64 [n], depth uint8 [n, h, w]."""
+        self._images = images
+        self._labels = labels
+        self._classes = classes
+        self.rows = rows
+        self.depth = depth  # where the images come with one
+
+    def __repr__(self) -> str:
+        return f"ClientFaces({len(self)} images, {len(self._classes)} identities)"
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self._labels)
+
+    @property
+    def identities(self) -> int:
+        """How many people the client holds."""
+        return len(self._classes)
+
+    @property
+    def host_labels(self) -> Tensor:
+        """The labels, wherever the images are, without asking for an image."""
+        return self._labels
+
+    @cached_property
+    def images(self) -> Tensor:
+        return self._images if isinstance(self._images, Tensor) else self._images()
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """Beside the images."""
+        return self._labels.to(self.images.device)
+
+    @cached_property
+    def classes(self) -> Tensor:
+        """Beside the images."""
+        return self._classes.to(self.images.device)
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +79,7 @@ class Population:
     clients: tuple[tuple[int, ...], ...]  # client -> its identities
     images_each: tuple[int, ...] | None = None  # client -> at most so many of each identity
     images_of_class: tuple[int, ...] | None = None  # or: class -> at most so many
+    device: torch.device | None = None  # where clients compute; None: where the faces are
     _first_class: Tensor = field(init=False, compare=False)  # int64 [clients + 1]
     _identity: Tensor = field(init=False, compare=False)  # int64 [classes]
     _at_most: Tensor | None = field(init=False, compare=False)  # int64 [classes]
@@ -77,16 +119,21 @@ class Population:
     def __getitem__(self, client: int) -> ClientFaces:
         mine = slice(self.first_class(client), int(self._first_class[client + 1]))
         rows, labels = self.faces.rows(self._identity[mine], None if self._at_most is None else self._at_most[mine])
+        depth = self.faces.depth
+        here = None if depth is None else self.on_device(depth[rows.to(depth.device)])
+        return ClientFaces(lambda: self._copied(rows), labels, torch.arange(mine.start, mine.stop), rows, here)
+
+    def _copied(self, rows: Tensor) -> Tensor:
         images = self.faces.gather(rows)
         # A view would take everyone's faces along when it is pickled: a client's memory holds its own faces only.
         shared = images.untyped_storage().nbytes() > images.nbytes
-        device = images.device
-        return ClientFaces(
-            images=images.clone() if shared else images,
-            labels=labels.to(device),
-            classes=torch.arange(mine.start, mine.stop, device=device),
-            depth=None if self.faces.depth is None else self.faces.depth[rows.to(device)],
-        )
+        return self.on_device(images.clone() if shared else images)
+
+    def on_device(self, images: Tensor) -> Tensor:
+        """Images where clients compute. From the host they go by pinned memory, so that nobody waits for them."""
+        if self.device is None or images.device == self.device:
+            return images
+        return images.pin_memory().to(self.device, non_blocking=True)
 
     def first_class(self, client: int) -> int:
         """Where this client's identities begin in the federation's label space."""
@@ -110,7 +157,7 @@ class Population:
                 f"identity {int(times.argmax())} is held {int(times.max())} times: it would be two classes"
             )
         caps = None if self._at_most is None else tuple(self._at_most.tolist())
-        return Population(self.faces, (tuple(self._identity.tolist()),), images_of_class=caps)
+        return Population(self.faces, (tuple(self._identity.tolist()),), images_of_class=caps, device=self.device)
 
 
 def _checked_caps(name: str, caps: Sequence[int], expected: int, per: str) -> Tensor:

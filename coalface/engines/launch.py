@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from coalface import seeding, tree, wire
-from coalface.data.population import ClientFaces
+from coalface.data.population import ClientFaces, Population
 from coalface.engines.engine import Task
 from coalface.engines.sequential import PrivateStates
-from coalface.local import Batch, batches
+from coalface.local import Draw, draws, mirrored
 
 Leaves = dict[str, Tensor]
 IMAGES_PER_LAUNCH = {"cuda": 2048, "cpu": 128}  # enough to fill the device, little enough to fit beside the weights
@@ -27,7 +27,7 @@ class Member:
     client: int
     broadcast: wire.Broadcast
     faces: ClientFaces
-    batches: Iterator[Batch]  # of this round, drawn from the client's own generator when they are asked for
+    draws: Iterator[Draw]  # of this round, from the client's own generator when they are asked for
     width: int  # images of its widest step
     trained: Any
     fixed: Any
@@ -40,14 +40,14 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
     broadcast, training = task.broadcast(client), task.training
     luck = seeding.generator(task.seed, "start", task.round, client)
     local = task.method.start(task.net, broadcast, private.load(client, task.round), faces, luck)
-    drawn = batches(faces, training, seeding.generator(task.seed, "batches", task.round, client))
+    drawn = draws(faces.host_labels, training, seeding.generator(task.seed, "batches", task.round, client))
     images = min(len(faces), training.images_per_round or len(faces))
     own = {name: leaf for name, leaf in tree.leaves(local.trained).items() if name.split("/")[0] not in shared}
     return Member(
         client=client,
         broadcast=broadcast,
         faces=faces,
-        batches=drawn,
+        draws=drawn,
         width=min(images, training.batch or images),
         trained=local.trained,
         fixed=local.fixed,
@@ -56,13 +56,13 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
     )
 
 
-def fits(launch: list[Member], member: Member) -> bool:
-    """Whether one more client can go along: the same shapes, and not too many images or weights."""
+def fits(launch: list[Member], member: Member, device: str) -> bool:
+    """Whether one more client can go along: the same shapes, and not too many images or weights for the device."""
     if not launch:
         return True
     if _shapes(launch[0]) != _shapes(member):
         return False  # clients with another number of identities, say
-    device, many = member.faces.labels.device.type, len(launch) + 1
+    many = len(launch) + 1
     images = many * max(other.width for other in [*launch, member])
     size = many * sum(leaf.nbytes for leaf in member.own.values())
     return images <= IMAGES_PER_LAUNCH[device] and size <= BYTES_PER_LAUNCH[device]
@@ -78,23 +78,34 @@ def alike(members: Sequence[Leaves]) -> Leaves:
     return {name: leaf for name, leaf in members[0].items() if all(m[name] is leaf for m in members)}
 
 
-def padded(several: Sequence[Batch | None]) -> tuple[Tensor, Tensor, Tensor]:
-    """Images [C, n, …], labels [C, n] and each image's share [C, n] of its client's mean.
+@dataclass(frozen=True)
+class Laid:
+    """One step of all members, side by side. Padding has share 0; a member without a draw is all padding."""
 
-    Padding has share 0; a client without a batch is all padding. One batch at least must be there.
-    """
-    real = [batch for batch in several if batch is not None]
-    counts = torch.tensor([0 if batch is None else len(batch.labels) for batch in several])
-    there = torch.arange(int(counts.max())) < counts[:, None]
-    # Places are worked out on the host, so that a GPU copies all images at once and is not waited for.
-    device = real[0].labels.device
-    places = there.flatten().nonzero().flatten().to(device)
-    share = there / counts.clamp(min=1)[:, None]
-    images, labels = (
-        torch.cat(parts).new_zeros(there.numel(), *parts[0].shape[1:]).index_copy_(0, places, torch.cat(parts))
-        for parts in ([batch.images for batch in real], [batch.labels for batch in real])
-    )
-    return images.unflatten(0, there.shape), labels.unflatten(0, there.shape), share.to(device)
+    images: Tensor  # uint8 [C, n, 3, H, W]
+    labels: Tensor  # int64 [C, n]
+    share: Tensor  # [C, n]: of each image in its client's mean
+
+
+def laid(launch: Sequence[Member], several: Sequence[Draw | None], population: Population, multiple: int = 1) -> Laid:
+    """The images of every member's draw, gathered in one go. One draw at least must be there; n is a ``multiple``."""
+    counts = [0 if draw is None else len(draw.rows) for draw in several]
+    shape = (len(launch), -max(counts) // multiple * -multiple)
+    rows, labels = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
+    mirror, share = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape)
+    # Places are worked out on the host, so that a GPU is told everything at once and is not waited for.
+    for place, (member, draw) in enumerate(zip(launch, several, strict=True)):
+        assert member.faces.rows is not None  # it comes from a population
+        rows[place] = member.faces.rows[0]  # padding: looked at, with no share
+        if draw is not None:
+            mine = slice(0, len(draw.rows))
+            rows[place, mine] = member.faces.rows[draw.rows]
+            labels[place, mine] = member.faces.host_labels[draw.rows]
+            mirror[place, mine] = draw.mirror
+            share[place, mine] = 1 / len(draw.rows)
+    faces = population.faces.images
+    images = population.on_device(faces[rows.flatten().to(faces.device)]).unflatten(0, shape)
+    return Laid(mirrored(images, mirror), labels.to(images.device), share.to(images.device))
 
 
 def _shapes(member: Member) -> dict[str, tuple[torch.Size, torch.dtype]]:

@@ -23,12 +23,16 @@ from torch.func import vmap
 from coalface import tree, wire
 from coalface.data.population import Population
 from coalface.engines.engine import Reply, Task
-from coalface.engines.launch import Leaves, Member, alike, fits, padded, prepare, stacked
+from coalface.engines.launch import Leaves, Member, alike, fits, laid, prepare, stacked
+from coalface.engines.replay import Groups, Replay
 from coalface.engines.sequential import PrivateStates
 from coalface.engines.stacked_steps import several_steps
 from coalface.local import Batch, Losses, Training, is_statistic, mean_losses
 from coalface.method import Method
 from coalface.models.net import Weights
+
+REPLAYED_IMAGES = 1024  # a launch of so many or fewer is over before Python has asked for it: it is replayed instead
+REPLAYED_STEP = 8  # clients are padded by up to one image in so many, so that few shapes are recorded
 
 
 def why_not(method: Method) -> str | None:
@@ -68,64 +72,92 @@ class Stacked:
         self.private = private
         self.max_norm = max_norm
         self.max_images = int(population.counts().max())
+        self.device = (population.device or population.faces.images.device).type
+        self.replay = Replay()
 
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
         several = why_several_steps(task.method, task.training, self.max_images, self.max_norm)
-        run, shared = (several_steps, ()) if several else (one_step, task.method.common or ())
+        shared = () if several else task.method.common or ()
         launch: list[Member] = []
         for client in cohort:
             faces = self.population[client]
             member = prepare(task, client, faces, self.private, shared) if len(faces) else None
-            if launch and (member is None or not fits(launch, member)):
-                yield from run(task, launch)
+            if launch and (member is None or not fits(launch, member, self.device)):
+                yield from self._run(task, launch, bool(several))
                 launch = []
             if member is None:
                 yield Reply(client, trouble="no images")
             else:
                 launch.append(member)
         if launch:
-            yield from run(task, launch)
+            yield from self._run(task, launch, bool(several))
+
+    def _run(self, task: Task, launch: list[Member], several: bool) -> Iterator[Reply]:
+        if several:
+            return several_steps(task, launch, self.population)
+        images = len(launch) * max(member.width for member in launch)
+        small = self.device == "cuda" and images <= REPLAYED_IMAGES
+        return one_step(task, launch, self.population, self.replay if small else None)
 
 
-def one_step(task: Task, launch: list[Member]) -> Iterator[Reply]:
+def one_step(task: Task, launch: list[Member], population: Population, replay: Replay | None = None) -> Iterator[Reply]:
     """One forward and one backward pass for all members."""
     began = time.perf_counter()
     method, first = task.method, launch[0]
+    widest = max(member.width for member in launch)
+    multiple = max(1, widest // REPLAYED_STEP) if replay else 1
+    batch = laid(launch, [next(member.draws) for member in launch], population, multiple)
+    weights = torch.tensor([_weight(method, member) for member in launch])
     common = {name: leaf.detach() for name, leaf in tree.leaves(first.trained).items() if name not in first.own}
     own = stacked([member.own for member in launch])
     same = alike([member.read for member in launch])
     fixed = stacked([member.read for member in launch], but=same)
+    decay = task.training.weight_decay
 
-    def client_losses(own: Leaves, fixed: Leaves, images: Tensor, labels: Tensor, share: Tensor) -> Losses:
-        trained, rest = tree.refill(first.trained, common | own), tree.refill(first.fixed, same | fixed)
-        return mean_losses(method.objective(task.net, trained, rest, Batch(images, labels)), share)
+    def client_losses(trained: Leaves, fixed: Leaves, images: Tensor, labels: Tensor, share: Tensor) -> Losses:
+        held, read = tree.refill(first.trained, trained), tree.refill(first.fixed, fixed)
+        return mean_losses(method.objective(task.net, held, read, Batch(images, labels)), share)
 
-    learnt = {name: leaf.requires_grad_() for name, leaf in (common | own).items() if not is_statistic(name)}
-    losses = vmap(client_losses)(own, fixed, *padded([next(member.batches) for member in launch]))
-    weights = torch.tensor([_weight(method, member) for member in launch], device=losses["loss"].device)
-    weights = weights / weights.sum()
-    gradients = torch.autograd.grad((weights * losses["loss"]).sum(), list(learnt.values()), allow_unused=True)
-    moved = {name: leaf.detach() for name, leaf in (common | own).items()}
-    rate = task.training.rate_at(task.round)
-    for (name, leaf), gradient in zip(learnt.items(), gradients, strict=True):
-        if gradient is None:
-            continue
-        # A member's own tensor is in its own loss only: undo the weight that this loss has in the mean.
-        weight = weights.reshape(-1, *[1] * (gradient.ndim - 1)) if name in own else 1.0
-        moved[name] = leaf.detach() - rate * (gradient / weight + task.training.weight_decay * leaf.detach())
-    parts = {part: values.tolist() for part, values in losses.items()}
+    def step(given: Groups) -> Groups:
+        """What every trained tensor becomes, and each member's losses. From outside it takes structure, no numbers."""
+        common, own, same, fixed, batch = given.values()
+        learnt = {n: leaf.detach().requires_grad_() for n, leaf in (common | own).items() if not is_statistic(n)}
+        common_learnt = {name: learnt.get(name, leaf) for name, leaf in common.items()}
+        own_learnt = {name: learnt.get(name, leaf) for name, leaf in own.items()}
+        losses = vmap(lambda mine, read, *laid: client_losses(common_learnt | mine, same | read, *laid))(
+            own_learnt, fixed, batch["images"], batch["labels"], batch["share"]
+        )
+        total = (batch["weights"] * losses["loss"]).sum()
+        gradients = torch.autograd.grad(total, list(learnt.values()), allow_unused=True)
+        moved = common | own
+        for (name, leaf), gradient in zip(learnt.items(), gradients, strict=True):
+            if gradient is None:
+                continue
+            # A member's own tensor is in its own loss only: undo the weight that this loss has in the mean.
+            weight = batch["weights"].reshape(-1, *[1] * (gradient.ndim - 1)) if name in own else 1.0
+            moved[name] = leaf.detach() - batch["rate"] * (gradient / weight + decay * leaf.detach())
+        return {"moved": moved, "losses": {part: value.detach() for part, value in losses.items()}}
+
+    device = batch.images.device
+    numbers = {
+        "images": batch.images,
+        "labels": batch.labels,
+        "share": batch.share,
+        "weights": (weights / weights.sum()).to(device),
+        "rate": torch.tensor(task.training.rate_at(task.round), dtype=torch.float64, device=device),
+    }
+    given = {"common": common, "own": own, "same": same, "fixed": fixed, "batch": numbers}
+    after = replay(step, given) if replay else step(given)
+    # Replies are asked for while the GPU is still at work; the losses, which wait for it, come last.
+    replies = list(_replies(method, launch, after["moved"], set(own)))
+    parts = {part: values.tolist() for part, values in after["losses"].items()}
     seconds = (time.perf_counter() - began) / len(launch)
-    yield from _replies(method, launch, moved, set(own), parts, seconds)
+    for position, reply in enumerate(replies):
+        losses = {part: values[position] for part, values in parts.items()}
+        yield replace(reply, seconds=seconds, losses=losses)
 
 
-def _replies(
-    method: Method,
-    launch: list[Member],
-    moved: Leaves,
-    own: set[str],
-    parts: dict[str, list[float]],
-    seconds: float,
-) -> Iterator[Reply]:
+def _replies(method: Method, launch: list[Member], moved: Leaves, own: set[str]) -> Iterator[Reply]:
     """Each member's upload. The common fields are the launch's mean, one object for all: their sum is the same."""
     assert method.common is not None  # why_several_steps sends the others elsewhere
     shared: dict[str, Any] = {}
@@ -144,10 +176,8 @@ def _replies(
             upload,
             method.keep(trained),
             images=member.width,
-            seconds=seconds,
             bytes_down=bytes_down,
             bytes_up=bytes_up,
-            losses={part: values[position] for part, values in parts.items()},
         )
 
 
@@ -155,6 +185,8 @@ def _weight(method: Method, member: Member) -> float:
     """What the member's update will count for in the mean."""
     if method.types.upload.weight is None:
         return 1.0
+    if method.types.upload.weight == "images":
+        return float(len(member.faces))
     upload = method.upload(_bare(member.broadcast, method), _bare(member.trained, method), member.faces)
     return float(getattr(upload, method.types.upload.weight))
 

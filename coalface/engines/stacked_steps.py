@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from coalface import tree, wire
+from coalface.data.population import Population
 from coalface.engines.engine import Reply, Task
-from coalface.engines.launch import Leaves, Member, alike, padded, stacked
-from coalface.local import Batch, Losses, fresh_optimiser, is_statistic, mean_losses
+from coalface.engines.launch import Leaves, Member, alike, laid, stacked
+from coalface.local import Batch, Draw, Losses, fresh_optimiser, is_statistic, mean_losses
 
 
 @dataclass
@@ -36,10 +37,10 @@ class Course:
         return {name: leaf[position].detach().clone() for name, leaf in self.stack.items()}
 
 
-def several_steps(task: Task, launch: list[Member]) -> Iterator[Reply]:
+def several_steps(task: Task, launch: list[Member], population: Population) -> Iterator[Reply]:
     """Train all members, then answer for each: what it uploads, keeps and reports is its own."""
     began = time.perf_counter()
-    course = _train(task, launch)
+    course = _train(task, launch, population)
     parts = {part: torch.stack([step[part] for step in course.losses]).cpu() for part in course.losses[0]}  # [S, C]
     seconds = (time.perf_counter() - began) / len(launch)
     for position, member in enumerate(launch):
@@ -58,7 +59,7 @@ def several_steps(task: Task, launch: list[Member]) -> Iterator[Reply]:
         )
 
 
-def _train(task: Task, launch: list[Member]) -> Course:
+def _train(task: Task, launch: list[Member], population: Population) -> Course:
     """All steps of all members. The optimisers work number by number, so one on the stack is one on each model."""
     course = Course(stacked([member.own for member in launch]))
     same = alike([member.read for member in launch])
@@ -72,22 +73,23 @@ def _train(task: Task, launch: list[Member]) -> Course:
         return mean_losses(task.method.objective(task.net, trained, rest, Batch(images, labels)), share)
 
     for step in _steps(launch):
-        for position, batch in enumerate(step):
-            if batch is None and position not in course.early:
+        for position, draw in enumerate(step):
+            if draw is None and position not in course.early:
                 course.early[position] = course.leaves(position)
-        losses = vmap(client_losses)(course.stack, fixed, *padded(step))
+        batch = laid(launch, step, population)
+        losses = vmap(client_losses)(course.stack, fixed, batch.images, batch.labels, batch.share)
         # Not torch.func.grad: it makes zeros of the missing gradient of a tensor that the loss does not read, and
         # weight decay would then move that tensor. In the sum each model has its own loss only.
         gradients = torch.autograd.grad(losses["loss"].sum(), learnt, allow_unused=True)
         for leaf, gradient in zip(learnt, gradients, strict=True):
             leaf.grad = gradient
         optimiser.step()
-        course.widths.append([0 if batch is None else len(batch.labels) for batch in step])
+        course.widths.append([0 if draw is None else len(draw.rows) for draw in step])
         course.losses.append({part: value.detach() for part, value in losses.items()})
     return course
 
 
-def _steps(launch: list[Member]) -> Iterator[list[Batch | None]]:
-    """The n-th batch of every member, until none has any left."""
-    while any(step := [next(member.batches, None) for member in launch]):
+def _steps(launch: list[Member]) -> Iterator[list[Draw | None]]:
+    """The n-th draw of every member, until none has any left."""
+    while any(step := [next(member.draws, None) for member in launch]):
         yield step

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from coalface.models.prelu import PReLU
 from coalface.models.size import Size, after_halvings
 
 
@@ -26,7 +27,7 @@ class Block(nn.Module):
         self.bn1 = nn.BatchNorm2d(channels_in)
         self.conv1 = conv(channels_in, channels_out, 3)
         self.bn2 = nn.BatchNorm2d(channels_out)
-        self.prelu = nn.PReLU(channels_out)
+        self.prelu = PReLU(channels_out)
         self.conv2 = conv(channels_out, channels_out, 3, stride)
         self.bn3 = nn.BatchNorm2d(channels_out)
         self.downsample: nn.Module = nn.Identity()
@@ -49,7 +50,7 @@ class IResNet(nn.Module):
         super().__init__()
         self.conv1 = conv(3, 64, 3)
         self.bn1 = nn.BatchNorm2d(64)
-        self.prelu = nn.PReLU(64)
+        self.prelu = PReLU(64)
         self.layer1 = stage(64, 64, blocks[0])
         self.layer2 = stage(64, 128, blocks[1])
         self.layer3 = stage(128, 256, blocks[2])

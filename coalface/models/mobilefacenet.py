@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from coalface.models.prelu import PReLU
 from coalface.models.size import Size, after_halvings
 
 # expansion, channels, repeats, stride of the first repeat
@@ -28,7 +29,7 @@ def conv_bn(
     conv = nn.Conv2d(channels_in, channels_out, kernel, stride, padding, groups=groups, bias=False)
     # By fan-in, so that the signal keeps its size even where batch norm runs on statistics that saw no data yet.
     nn.init.kaiming_normal_(conv.weight, a=0.25, nonlinearity="linear" if linear else "leaky_relu")
-    activation = [] if linear else [nn.PReLU(channels_out)]
+    activation = [] if linear else [PReLU(channels_out)]
     return nn.Sequential(conv, nn.BatchNorm2d(channels_out), *activation)
 
 

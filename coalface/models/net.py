@@ -13,6 +13,9 @@ from torch.utils import _pytree
 
 from coalface.models import build, complete_settings
 from coalface.models.size import height_width
+from coalface.numerics import Numerics
+
+Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +53,10 @@ class Net:
     size: tuple[int, int] | None  # (height, width) of the images; None: any
     shapes: Weights  # tensors on the meta device: names, shapes and dtypes without content
 
-    def __init__(self, name: str, **settings: Any) -> None:
+    def __init__(self, name: str, numerics: Numerics | None = None, **settings: Any) -> None:
+        """``numerics`` says how a GPU computes it; it changes nothing on a CPU."""
         self.name = name
+        self.numerics = numerics or Numerics()
         self.settings = complete_settings(name, settings)
         # A network that names no width of its output gives one number: a detector's logit.
         self.embedding = self.settings.get("outputs", self.settings.get("embedding", 1))
@@ -103,8 +108,12 @@ class Net:
         module = self._by_batch_statistics if batch_statistics else self._by_running_statistics
         if images.dtype == torch.uint8:
             images = scaled(images, next(iter(weights.parameters.values())).dtype)
-        tensors = (weights.parameters, weights.statistics)
-        return functional_call(module, tensors, (images, *others), tie_weights=False)
+        if images.device.type != "cuda":
+            return _called(module, weights.parameters, weights.statistics, images, *others)
+        with self.numerics.autocast():
+            parameters = self.numerics.laid_out(weights.parameters)
+            outputs = _called(module, parameters, weights.statistics, images, *others)
+            return _pytree.tree_map(lambda leaf: leaf.to(images.dtype), outputs)
 
     def _check_names(self, weights: Weights) -> None:
         # A tensor left out would silently be taken from the empty module, and fail far from here.
@@ -114,6 +123,10 @@ class Net:
         if odd:
             first = ", ".join(sorted(odd)[:5])
             raise ValueError(f"these are not the weights of {self}: {len(odd)} names differ, among them {first}")
+
+
+def _called(module: torch.nn.Module, parameters: Tensors, statistics: Tensors, *inputs: Tensor) -> Any:
+    return functional_call(module, (parameters, statistics), inputs, tie_weights=False)
 
 
 def scaled(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

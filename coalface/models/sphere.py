@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from coalface.models.prelu import PReLU
 from coalface.models.size import Size, after_halvings
 
 CHANNELS = (64, 128, 256, 512)
@@ -20,9 +21,9 @@ class ResidualBlock(nn.Module):
     def __init__(self, channels: int, bias: bool) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, channels, 3, padding=1, bias=bias)
-        self.prelu1 = nn.PReLU(channels)
+        self.prelu1 = PReLU(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=bias)
-        self.prelu2 = nn.PReLU(channels)
+        self.prelu2 = PReLU(channels)
         # Nothing rescales the signal between the blocks, so each of them has to start close to the identity:
         # the published deviation of 0.01 keeps 64 layers trainable.
         for conv in (self.conv1, self.conv2):
@@ -42,7 +43,7 @@ def stage(channels_in: int, channels_out: int, blocks: int, residual_bias: bool)
     assert halve.bias is not None
     nn.init.zeros_(halve.bias)
     return nn.Sequential(
-        halve, nn.PReLU(channels_out), *(ResidualBlock(channels_out, residual_bias) for _ in range(blocks))
+        halve, PReLU(channels_out), *(ResidualBlock(channels_out, residual_bias) for _ in range(blocks))
     )
 
 

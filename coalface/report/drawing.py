@@ -40,7 +40,7 @@ def draw_curve(
     points: Points, name: str, method: str, start: Rate | None, central: Rate | None, void: Sequence[int] = ()
 ) -> Figure:
     """A rate by round between its two ends, which are horizontal lines with their intervals; × marks a void round."""
-    with _canvas(5.2, 3.1) as (figure, [axes]):
+    with canvas(5.2, 3.1) as (figure, [axes]):
         thin = _thinned(points)
         if start is not None:
             thin = [(0, start.value), *thin]
@@ -64,7 +64,7 @@ def draw_curve(
 
 def draw_det(scores: Pairs, method: str) -> Figure:
     """FNMR against FMR on logarithmic axes: lower left is better."""
-    with _canvas(5.2, 3.9) as (figure, [axes]):
+    with canvas(5.2, 3.9) as (figure, [axes]):
         floor = 1.0
         for name, (impostor, genuine) in scores.items():
             curve = det_curve(impostor, genuine, CURVE_POINTS).for_log_axes()
@@ -81,7 +81,7 @@ def draw_det(scores: Pairs, method: str) -> Figure:
 
 def draw_roc(scores: Pairs, method: str) -> Figure:
     """TAR (1 − FNMR) against FMR on a logarithmic axis: upper left is better."""
-    with _canvas(5.2, 3.9) as (figure, [axes]):
+    with canvas(5.2, 3.9) as (figure, [axes]):
         for name, (impostor, genuine) in scores.items():
             fmr, tar = roc_curve(impostor, genuine, CURVE_POINTS)
             above_zero = fmr > 0
@@ -104,7 +104,7 @@ def draw_histogram(
     tallest = max(max(bars) for pair in densities.values() for bars, _ in pair)
     extremes = torch.stack([torch.stack(values.float().aminmax()) for pair in scores.values() for values in pair]).cpu()
     shown = list(scores) if only is None else [only]
-    with _canvas(5.2, 0.85 + 1.45 * len(shown), rows=len(shown)) as (figure, panels):
+    with canvas(5.2, 0.85 + 1.45 * len(shown), rows=len(shown)) as (figure, panels):
         for axes, name in zip(panels, shown, strict=True):
             colour, _ = _style(name)
             for (density, edges), shade, label in zip(
@@ -127,7 +127,7 @@ def draw_histogram(
 
 def draw_lines(lines: Mapping[str, Points], title: str = "") -> Figure:
     """Anything by round: losses, collapse monitors."""
-    with _canvas(3.5, 2.1) as (figure, [axes]):
+    with canvas(3.5, 2.1) as (figure, [axes]):
         for number, (name, points) in enumerate(lines.items()):
             thin = _thinned(points)
             marker = "o" if len(thin) <= 30 else None
@@ -145,7 +145,8 @@ def draw_lines(lines: Mapping[str, Points], title: str = "") -> Figure:
 
 
 @contextmanager
-def _canvas(width: float, height: float, rows: int = 1) -> Iterator[tuple[Any, Any]]:
+def canvas(width: float, height: float, rows: int = 1) -> Iterator[tuple[Any, Any]]:
+    """An empty figure of so many inches, in the looks of all our figures, and its panels."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure as NewFigure

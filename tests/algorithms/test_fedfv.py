@@ -49,9 +49,9 @@ def test_an_equivalent_is_the_normalised_mean_of_its_members() -> None:
 def test_members_are_known_distinct_and_not_called(fused: int) -> None:
     method, server, called = FedFV(fused=fused), random_server(unknown=(0, 7)), [1, 2, 3]
     opened = method.open_round(server, called, luck())
-    assert set(opened) == {1, 2, 3}
-    for members in opened.values():
-        assert members is opened[1]  # the same for the whole cohort
+    assert set(opened.members) == {1, 2, 3}
+    for members in opened.members.values():
+        assert members is opened.members[1]  # the same for the whole cohort
         assert members.shape == (100, fused)
         assert not set(members.flatten().tolist()) & {0, 7, 1, 2, 3}
         assert all(len(set(row)) == fused for row in members.tolist())
@@ -62,8 +62,10 @@ def test_members_are_known_distinct_and_not_called(fused: int) -> None:
 def test_full_participation_leaves_each_client_out_of_its_own_pool() -> None:
     method, server = FedFV(equivalents=50), random_server(6)
     opened = method.open_round(server, list(range(6)), luck())
-    assert all(client not in members for client, members in opened.items())
-    assert all(set(members.flatten().tolist()) == set(range(6)) - {client} for client, members in opened.items())
+    assert all(client not in members for client, members in opened.members.items())
+    assert all(
+        set(members.flatten().tolist()) == set(range(6)) - {client} for client, members in opened.members.items()
+    )
     sent = [method.broadcast(server, opened, client).equivalents for client in (0, 1)]
     assert not torch.equal(sent[0], sent[1])
 
@@ -71,7 +73,7 @@ def test_full_participation_leaves_each_client_out_of_its_own_pool() -> None:
 def test_members_that_cancel_are_drawn_again() -> None:
     """Two of three point opposite ways: only the pairs with the third have a direction."""
     server = server_of(torch.tensor([[1.0, 0], [-1.0, 0], [0, 1.0], [0.6, 0.8]]))
-    members = FedFV().open_round(server, [3], luck())[3]
+    members = FedFV().open_round(server, [3], luck()).members[3]
     assert {frozenset(row) for row in members.tolist()} == {frozenset({0, 2}), frozenset({1, 2})}
 
 

@@ -15,15 +15,16 @@ from coalface import tree
 from coalface.algorithms import METHODS
 from coalface.algorithms.chorus import Chorus
 from coalface.config import method_named
+from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
 from coalface.engines import launch, stacked
 from coalface.engines.engine import Task
-from coalface.engines.launch import padded
+from coalface.engines.launch import laid
 from coalface.engines.sequential import Sequential
 from coalface.engines.stacked import Stacked, why_not, why_several_steps, worth_it
 from coalface.experiment import Experiment
 from coalface.federation import Rounds
-from coalface.local import Batch, Training
+from coalface.local import Draw, Training
 from coalface.method import Method
 from coalface.models.net import Net
 from tests.conftest import SmallRun, noise_population
@@ -84,9 +85,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     real = stacked.several_steps
 
-    def noted(task: Any, members: Any) -> Any:
+    def noted(task: Any, members: Any, people: Population) -> Any:
         sizes.append(len(members))
-        return real(task, members)
+        return real(task, members, people)
 
     monkeypatch.setattr(stacked, "several_steps", noted)
     return sizes
@@ -207,11 +208,15 @@ def test_what_a_client_keeps_and_sends_is_its_own(name: str, net: Net, populatio
 
 def test_padding_has_no_share() -> None:
     images = torch.arange(4 * 3, dtype=torch.uint8).reshape(4, 3, 1, 1)
-    two, one = Batch(images[:2], torch.tensor([5, 6])), Batch(images[3:], torch.tensor([7]))
-    laid, labels, share = padded([two, None, one])
-    assert labels.tolist() == [[5, 6], [0, 0], [7, 0]]
-    assert share.tolist() == [[0.5, 0.5], [0.0, 0.0], [1.0, 0.0]]
-    assert laid.flatten(2).tolist() == [[[0, 1, 2], [3, 4, 5]], [[0] * 3] * 2, [[9, 10, 11], [0] * 3]]
+    people = Population(FaceSet(images, torch.tensor([0, 2, 3, 4])), ((0,), (1,), (2,)))
+    members = [SimpleNamespace(faces=people[client]) for client in range(3)]
+    both, one = Draw(torch.tensor([1, 0]), torch.zeros(2).bool()), Draw(torch.tensor([0]), torch.zeros(1).bool())
+    step = laid(members, [both, None, one], people)  # type: ignore[arg-type]
+    assert step.share.tolist() == [[0.5, 0.5], [0.0, 0.0], [1.0, 0.0]]
+    first, second, _, last = ([3 * row, 3 * row + 1, 3 * row + 2] for row in range(4))
+    assert step.images.flatten(2)[0].tolist() == [second, first]
+    assert step.images.flatten(2)[2, 0].tolist() == last
+    assert laid(members, [both, None, one], people, multiple=8).share.shape == (3, 8)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

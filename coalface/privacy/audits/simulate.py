@@ -67,7 +67,7 @@ def fedfv(
         server = revealed_embedding.Server(NOTHING, embeddings_PD)
         opened = method.open_round(server, [0, *others.tolist()], generator)
         broadcasts.append(method.broadcast(server, opened, 0).equivalents)
-        mixed.append(opened[0].unique())
+        mixed.append(opened.members[0].unique())
         embeddings_PD = moved(embeddings_PD, drift, generator) if drift < 1 else embeddings_PD
     return Equivalents(broadcasts, mixed)
 

@@ -1,0 +1,58 @@
+"""Photographs made small, for a machine that little can be carried to: the same packs, every image re-encoded.
+
+    python benchmarks/pack_photographs.py ../shared/data .carry/photographs --size 64
+
+`coalface reproduce real-lfw --data` takes the result as it takes the packs themselves. The images are JPEG again, so
+figures made from them are those of photographs re-encoded at this size and quality: the result says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shutil
+import tarfile
+from pathlib import Path
+
+from PIL import Image
+
+PACKS = ("lfw112_pairs", "cfp112", "celeba299_112")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path, help="the folder of NAME.tar.xz")
+    parser.add_argument("out", type=Path, help="a folder that git ignores")
+    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--quality", type=int, default=90)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in PACKS:
+        small = options.out / f"{name}.tar"
+        with tarfile.open(options.source / f"{name}.tar.xz") as pack, tarfile.open(small, "w") as shrunk:
+            for member in pack:
+                if not member.isfile():
+                    continue
+                file = pack.extractfile(member)
+                assert file is not None  # it is a plain file
+                data = file.read()
+                if member.name.endswith(".jpg"):
+                    data = _shrunk(data, options.size, options.quality)
+                entry = tarfile.TarInfo(member.name)
+                entry.size = len(data)
+                shrunk.addfile(entry, io.BytesIO(data))
+        print(f"{small}: {small.stat().st_size / 1e6:.1f} MB")
+    for file in options.source.glob("*.json"):
+        shutil.copy(file, options.out)
+
+
+def _shrunk(data: bytes, size: int, quality: int) -> bytes:
+    with Image.open(io.BytesIO(data)) as image:
+        small = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
+    out = io.BytesIO()
+    small.save(out, "JPEG", quality=quality)
+    return out.getvalue()
+
+
+if __name__ == "__main__":
+    main()

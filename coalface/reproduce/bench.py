@@ -1,0 +1,149 @@
+"""Many methods on one bench: faces, the start and the tests are made once for a seed, and every row is a stage on disk.
+
+A row that is finished is not trained again, so a command that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from coalface.config import Central, Run
+from coalface.data.world import Data, World
+from coalface.experiment import Experiment, Outcome
+from coalface.federation import Rounds
+from coalface.local import Training
+from coalface.method import Method
+from coalface.metrics.rates import roc_curve
+from coalface.models.net import Net, Weights
+from coalface.report.progress import Progress
+from coalface.store import write_atomically
+
+ROC_POINTS = 200  # of a curve in a result file
+COSINE_BINS = 80  # of the histogram of class embeddings, from −1 to 1
+
+
+class Test(Protocol):
+    """Unseen people and the pairs to tell apart (``evaluation``)."""
+
+    def report(self, weights: Weights, head: Tensor | None = None) -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
+        """Metrics, and the (impostor, genuine) scores behind them."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: a method with how it is trained; or central training; or, without a method, the start."""
+
+    label: str  # as the paper prints it
+    method: Method | None = None
+    central: bool = False
+    training: Training | None = None  # None: that of the scale
+    data: Data | None = None  # None: that of the scale; a row may deal the same people out in another way
+    printed: tuple[float | None, ...] = ()  # the paper's numbers, column by column; empty: the paper has no such row
+
+
+@dataclass
+class Bench:
+    """One seed of one artefact, in one folder."""
+
+    run: Run
+    tests: Callable[[Net, torch.device, int], Mapping[str, Test]]
+    out: Path
+    device: torch.device
+    progress: Progress
+    command: str
+    worlds: dict[Data, World] = field(default_factory=dict)  # faces that are already loaded
+    start: Weights | None = None  # None: pre-trained as the run says, or fresh
+
+    def measure(self, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+        """Every row's measurements, by label."""
+        measured = {}
+        for row in rows:
+            file = self.out / _slug(row.label) / "measured.json"
+            if not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(file, json.dumps(self._measured(row, file.parent)).encode())
+            measured[row.label] = json.loads(file.read_text())
+        return measured
+
+    @cached_property
+    def _tests(self) -> Mapping[str, Test]:
+        return self.tests(self._experiment(self.run, self.out).net, self.device, self.run.seed)
+
+    def _measured(self, row: Row, folder: Path) -> dict[str, Any]:
+        if self.start is None:
+            self.start = self._experiment(self.run, self.out).start()
+        if row.method is None and not row.central:
+            return {"scores": _scores(self._tests, self.start, None)}
+        run = replace(self.run, data=row.data or self.run.data, training=row.training or self.run.training)
+        if row.method is not None:
+            run = replace(run, method=row.method)
+        experiment = self._experiment(run, folder)
+        people = experiment.world.clients
+        if row.central:
+            done = experiment.centrally(row.label, folder, run.central, people, self.start)
+        else:
+            done = experiment.stage(row.label, folder, run.method, people, self.start, run.rounds, run.training)
+        rounds = done.stage.rounds()
+        return {
+            "scores": _scores(self._tests, done.models[0], None if row.central else run.method.head(done.server)),
+            "engine": done.engine,
+            "rounds": len(rounds),
+            "images": sum(entry["images"] for entry in done.stage.ledger()),
+            "seconds": sum(entry["seconds"] for entry in rounds),
+            "class_cosines": _class_cosines(done),
+        }
+
+    def _experiment(self, run: Run, out: Path) -> Experiment:
+        given = self.worlds.get(run.data)
+        experiment = Experiment(run, out, self.device, self.progress, self.command, loaded=given)
+        self.worlds[run.data] = experiment.world
+        return experiment
+
+
+def fine_tuned(rounds: int, rate: float, batch: int, scale: float, drop: int) -> Central:
+    """Central training with one drop of the rate."""
+    return Central(rounds, scale, training=Training(rate=rate, rate_drops=((drop, 0.2),), batch=batch, momentum=0.9))
+
+
+def steps(rounds: int, cohort: int, checkpoint_every: int) -> Rounds:
+    """Rounds that are evaluated at the end only."""
+    return Rounds(rounds=rounds, cohort=cohort, checkpoint_every=checkpoint_every)
+
+
+def _scores(tests: Mapping[str, Test], weights: Weights, head: Tensor | None) -> dict[str, Any]:
+    scores: dict[str, Any] = {}
+    for name, test in tests.items():
+        metrics, (impostor, genuine) = test.report(weights, head)
+        tars = {f"tar@{point['target_fmr']:g}": point["tar"] for point in metrics["at_fmr"]}
+        fmr, tar = roc_curve(impostor, genuine, ROC_POINTS)
+        scores[name] = {
+            "accuracy": metrics["accuracy"]["accuracy"],
+            **tars,
+            "effective_rank": metrics["effective_rank"],
+            "roc": [fmr.tolist(), tar.tolist()],
+        }
+    return scores
+
+
+def _class_cosines(done: Outcome) -> list[int] | None:
+    """A histogram of the cosines between class embeddings, where somebody holds them all; numbers, no embedding."""
+    rows = getattr(done.server, "class_embeddings", None)
+    if rows is None and len(done.stage.private.clients()) == 1:
+        rows = getattr(done.stage.private.load(0, 1 << 62), "head", None)  # central training holds everyone's
+    if rows is None or len(rows) < 2:
+        return None
+    unit = torch.nn.functional.normalize(rows[rows.any(dim=1)].float(), dim=1)
+    cosines = (unit @ unit.T)[~torch.eye(len(unit), dtype=torch.bool, device=unit.device)]
+    return [int(count) for count in torch.histc(cosines.cpu(), COSINE_BINS, -1.0, 1.0)]
+
+
+def _slug(label: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in label.lower()).strip("-")

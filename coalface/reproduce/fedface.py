@@ -1,0 +1,138 @@
+"""FedFace (Aggarwal, Zhou, Jain 2021): Table 1 and Figure 4. Fine-tuning a network that already knows faces.
+
+The paper's test sets are LFW (accuracy), IJB-A and IJB-C (TAR at 0.1 % FAR); ours are unseen synthetic people: accuracy
+over balanced pairs, and TAR over all pairs under two conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from coalface.algorithms.chorus import Chorus
+from coalface.algorithms.fedavg import PrivateHead
+from coalface.algorithms.fedface import FedFace
+from coalface.algorithms.fedfv import FedFV
+from coalface.algorithms.random_targets import RandomTargets
+from coalface.config import Central, Run
+from coalface.data.world import Data
+from coalface.federation import Rounds
+from coalface.local import Training
+from coalface.reproduce import figures
+from coalface.reproduce.artefact import Artefact, Scale, ScaleName
+from coalface.reproduce.bench import Row
+
+
+def _data(**settings: Any) -> Data:
+    """The tests have people of their own: a run's own test people are as few as can be."""
+    return Data(test=20, test_images=3, pairs=20, **settings)
+
+
+def _central(passes: int, rate: float, batch: int) -> Central:
+    drops = ((max(2, passes * 4 // 5), 0.2),)
+    return Central(rounds=passes, training=Training(rate=rate, rate_drops=drops, batch=batch, momentum=0.9))
+
+
+def _fine_tuning(
+    data: Data, model: str, embedding: int, rounds: int, cohort: int, pretrain: Central, central: Central
+) -> Run:
+    return Run(
+        model=model,
+        embedding=embedding,
+        data=data,
+        pretrain=pretrain,
+        rounds=Rounds(rounds=rounds, cohort=cohort, checkpoint_every=max(1, rounds // 5)),
+        training=Training(rate=0.05, rate_drops=((max(2, rounds * 4 // 5), 0.2),)),
+        central=central,
+    )
+
+
+SCALES: dict[ScaleName, Scale] = {
+    "smoke": Scale(
+        _fine_tuning(
+            _data(size=32, difficulty="hard", public=8, public_images=4, clients=24, images_each=4),
+            "feduv_cnn_small", 16, 4, 8, _central(2, 0.02, 32), _central(2, 0.01, 32),
+        ),
+        ("standard", "hard"), test_people=24, test_images=4, pairs=200,
+    ),
+    "cpu": Scale(
+        _fine_tuning(
+            _data(size=32, difficulty="easy", public=40, public_images=20, clients=200, images_each=10),
+            "feduv_cnn_small", 128, 500, 16, _central(24, 0.02, 32), _central(16, 0.01, 32),
+        ),
+        ("easy", "standard"),
+    ),
+    "paper": Scale(
+        _fine_tuning(
+            _data(size=112, difficulty="hard", public=9000, public_images=20, clients=1000, images_each=47),
+            "sphere64", 512, 200, 0, _central(12, 0.02, 256), _central(12, 0.01, 256),
+        ),
+        ("standard", "hard"), test_people=400,
+    ),
+}  # fmt: skip
+
+
+def _table1(scale: Scale) -> Sequence[Row]:
+    return [
+        Row("Baseline", printed=(99.15, 81.43, 84.78)),
+        Row("Fine-tuning baseline in a non-federated manner", central=True, printed=(99.32, 84.18, 88.76)),
+        Row("Randomly initialized class embeddings", RandomTargets(), printed=(94.61, 70.13, 69.30)),
+        Row("FedFace", FedFace(), printed=(99.28, 83.79, 88.21)),
+        Row("FedFV", FedFV()),
+        Row("chorus, choirs of 4", Chorus()),
+    ]
+
+
+FIGURE = Training(rate=0.02, batch=16, momentum=0.9)  # a pass in small batches: clients with many people need steps
+FIGURE_SCALES: dict[ScaleName, Scale] = {
+    name: replace(
+        scale,
+        run=replace(
+            scale.run,
+            rounds=Rounds(rounds={"smoke": 1, "cpu": 24, "paper": 40}[name]),
+            data=replace(scale.run.data, public=0, clients={"smoke": 24, "cpu": 192, "paper": 10_000}[name]),
+            training=FIGURE,
+        ),
+    )
+    for name, scale in SCALES.items()
+}
+
+
+def _fig4(scale: Scale) -> Sequence[Row]:
+    """The same people, dealt out to more and more clients, from scratch: with one each FedAvg has no negatives."""
+    data = scale.run.data
+    people = data.clients
+    counts = [count for count in (1, 4, 8, 16, 64) if people % count == 0 and people // count > 1] + [people]
+    rows = [
+        Row(f"FedAvg, {count}", PrivateHead(), data=replace(data, clients=count, identities_each=people // count))
+        for count in counts
+    ]
+    return [*rows, Row(f"FedFace, {people}", FedFace(init="random"))]
+
+
+ARTEFACTS = {
+    "fedface-table1": Artefact(
+        "FedFace, Table 1: fine-tuning a pre-trained network on people who keep their photographs",
+        {
+            "accuracy": ("first", "accuracy"),
+            "TAR@0.1%": ("first", "tar@0.001"),
+            "TAR@0.1%, harder": ("second", "tar@0.001"),
+        },
+        ("LFW accuracy", "IJB-A TAR@0.1%", "IJB-C TAR@0.1%"),
+        SCALES,
+        _table1,
+        "Two rows are ours: FedFV and chorus, from the same start.",
+        between={"": ("Baseline", "Fine-tuning baseline in a non-federated manner")},
+    ),
+    "fedface-fig4": Artefact(
+        "FedFace, Figure 4: FedAvg against the number of clients that the same people are dealt out to",
+        {"accuracy": ("first", "accuracy"), "TAR@0.1%": ("first", "tar@0.001")},
+        (),
+        FIGURE_SCALES,
+        _fig4,
+        "From scratch. The paper gives a curve without numbers. With one identity per client FedAvg's private head has "
+        "one class: its loss is constant, and the network stays as it began.",
+        figures=lambda result: {"clients": figures.by_setting(result, "clients")},
+    ),
+}

@@ -1,0 +1,60 @@
+"""The papers' figures from a result file, as matplotlib figures; colours and lines as in the reports."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from typing import Any
+
+import torch
+
+from coalface.report.drawing import SERIES, Figure, canvas
+from coalface.reproduce.bench import COSINE_BINS
+
+
+def by_setting(result: dict[str, Any], name: str) -> Figure:
+    """Each column against the number in the rows' labels, on a logarithmic axis; the band is the spread over seeds."""
+    settings = [float(found[-1]) if (found := re.findall(r"\d+", row["label"])) else 0.0 for row in result["rows"]]
+    shown = [(at, row) for at, row in zip(settings, result["rows"], strict=True) if "FedFace" not in row["label"]]
+    with canvas(5.2, 3.2) as (figure, [axes]):
+        for colour, heading in zip(SERIES, result["columns"], strict=False):
+            points = [(at, [100 * value for value in row["ours"][heading]]) for at, row in shown]
+            at, middle = [x for x, _ in points], [statistics.mean(values) for _, values in points]
+            axes.plot(at, middle, "o-", color=colour, label=heading, linewidth=1.6, markersize=3.5)
+            low, high = ([pick(values) for _, values in points] for pick in (min, max))
+            axes.fill_between(at, low, high, color=colour, alpha=0.12, linewidth=0)
+        axes.set_xscale("log")
+        axes.set_xlabel(name)
+        axes.set_ylabel("%")
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def roc(result: dict[str, Any], test: str) -> Figure:
+    """TAR against FMR of each row, first seed."""
+    with canvas(4.6, 3.4) as (figure, [axes]):
+        for colour, row in zip(SERIES, result["rows"], strict=False):
+            fmr, tar = row["roc"][test]
+            axes.plot(fmr, tar, color=colour, label=row["label"], linewidth=1.6)
+        axes.set_xscale("log")
+        axes.set_xlim(1e-4, 1)
+        axes.set_xlabel("FMR")
+        axes.set_ylabel("TAR")
+        axes.set_title(test, fontsize=9)
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def class_cosines(result: dict[str, Any]) -> Figure:
+    """How alike the class embeddings are, of the rows where somebody holds them all; first seed."""
+    middles = (torch.arange(COSINE_BINS) + 0.5) / COSINE_BINS * 2 - 1
+    with canvas(5.2, 3.2) as (figure, [axes]):
+        for colour, row in zip(SERIES, result["rows"], strict=False):
+            counts = row["class_cosines"]
+            if counts:
+                shares = [100 * count / sum(counts) for count in counts]
+                axes.plot(middles.tolist(), shares, color=colour, label=row["label"], linewidth=1.6)
+        axes.set_xlabel("cosine of two class embeddings")
+        axes.set_ylabel("% of pairs")
+        axes.legend(frameon=False, fontsize=8)
+    return figure

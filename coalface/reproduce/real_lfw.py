@@ -1,0 +1,264 @@
+"""Real photographs: what each method makes of a start that knows little about real faces, tested on LFW.
+
+(a) the server has seen synthetic faces only; the clients are 577 real people of CFP and CelebA
+(b) the server goes on with 253 real people of CelebA; the clients are 324 people of CFP
+
+Tested on the official LFW pairs, and on CFP-FP with the people of CFP who are in LFW by name: they train nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from coalface import seeding
+from coalface.algorithms.chorus import Chorus
+from coalface.algorithms.fedavg import PositiveOnly
+from coalface.algorithms.fedface import FedFace
+from coalface.algorithms.fedfv import FedFV
+from coalface.algorithms.feduv import FedUV
+from coalface.algorithms.random_targets import RandomTargets
+from coalface.config import Central, Run
+from coalface.data import pairs as pair_lists
+from coalface.data import synthetic
+from coalface.data.faces import read_folder, read_images
+from coalface.data.faceset import FaceSet
+from coalface.data.packs import unpacked
+from coalface.data.pairs import PairList
+from coalface.data.partition import Partition
+from coalface.data.population import Population
+from coalface.data.world import Data, World
+from coalface.evaluation import ListedPairs
+from coalface.experiment import Experiment
+from coalface.federation import Rounds
+from coalface.local import Training
+from coalface.models.net import Net
+from coalface.report.progress import Progress
+from coalface.reproduce.artefact import Artefact, Scale, ScaleName
+from coalface.reproduce.bench import Bench, Row, Test
+
+PUBLIC_PEOPLE, PUBLIC_IMAGES = 2000, 20  # synthetic
+ON_CELEBA = Central(rounds=12, training=Training(rate=0.01, rate_drops=((10, 0.2),), batch=64, momentum=0.9))
+
+
+def _run(size: int, model: str, embedding: int, rounds: int, pretrain: int) -> Run:
+    """A client's round is one step on ten of its images; the lower rate at the end settles the noise of cohorts."""
+    drop = max(1, pretrain * 5 // 6)
+    return Run(
+        model=model,
+        embedding=embedding,
+        data=Data(source="photographs", size=size, public=0, test=20, pairs=20),
+        pretrain=Central(
+            rounds=pretrain, training=Training(rate=0.02, rate_drops=((drop, 0.2),), batch=128, momentum=0.9)
+        ),
+        rounds=Rounds(rounds=rounds, cohort=32, checkpoint_every=max(1, rounds // 4)),
+        training=Training(rate=0.05, images_per_round=10, rate_drops=((max(2, rounds * 4 // 5), 0.2),)),
+        central=ON_CELEBA,
+    )
+
+
+SCALES: dict[ScaleName, Scale] = {
+    "cpu": Scale(_run(32, "feduv_cnn_small", 128, 400, 6), ("LFW", "CFP-FP")),
+    "paper": Scale(_run(64, "feduv_cnn", 512, 500, 12), ("LFW", "CFP-FP")),
+}
+STRONGER: dict[ScaleName, Scale] = {"paper": Scale(_run(112, "sphere20", 512, 500, 12), ("LFW", "CFP-FP"))}
+
+
+def _rows(scale: Scale) -> Sequence[Row]:
+    methods = {
+        "FedAvg, positive only": PositiveOnly(),
+        "random targets": RandomTargets(),
+        "FedUV-511": FedUV(),
+        "FedFace": FedFace(),
+        "FedFV": FedFV(),
+        "chorus, choirs of 4": Chorus(choir=4, margin=0.1),
+        "chorus, choirs of 8": Chorus(choir=8, margin=0.1),
+    }
+    rows = []
+    for part in ("(a)", "(b)"):
+        rows.append(Row(f"{part} start"))
+        rows += [Row(f"{part} {name}", method) for name, method in methods.items()]
+        rows.append(Row(f"{part} central", central=True))
+    return rows
+
+
+@dataclass(frozen=True)
+class RealArtefact(Artefact):
+    """An artefact whose people are real: it has to be told where their photographs are."""
+
+    photographs: Path = Path()
+    cache: Path = Path()  # where packs are unpacked
+
+    def bench(  # type: ignore[override]  # it measures as a Bench does
+        self, scale: ScaleName, seed: int, out: Path, device: torch.device, progress: Progress, command: str
+    ) -> RealBench:
+        run = replace(self.scales[scale].run, seed=seed)
+        return RealBench(run, Photographs(self.photographs, self.cache, run.data.size), out, device, progress, command)
+
+
+@dataclass
+class RealBench:
+    """Two benches, (a) and (b); the start of the second is the first one's, trained on."""
+
+    run: Run
+    photographs: Photographs
+    out: Path
+    device: torch.device
+    progress: Progress
+    command: str
+
+    def measure(self, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+        measured: dict[str, dict[str, Any]] = {}
+        start = None
+        for part, people in (("(a)", ("cfp", "celeba")), ("(b)", ("cfp",))):
+            mine = [row for row in rows if row.label.startswith(part)]
+            if not mine:
+                continue
+            world = self._world(people)
+            run = replace(self.run, data=replace(self.run.data, clients=len(world.clients)))
+            if start is None:
+                start = self._experiment(run, self.out / "start", world).start()
+            if part == "(b)":
+                start = self._on_celeba(run, start)
+            bench = Bench(
+                run, self._tests, self.out, self.device, self.progress, self.command, {run.data: world}, start
+            )
+            measured |= bench.measure(mine)
+        return measured
+
+    def _experiment(self, run: Run, out: Path, world: World) -> Experiment:
+        return Experiment(run, out, self.device, self.progress, self.command, loaded=world)
+
+    def _on_celeba(self, run: Run, start: Any) -> Any:
+        world = self._world(("celeba",))
+        run = replace(run, data=replace(run.data, clients=len(world.clients)))
+        experiment = self._experiment(run, self.out / "start-b", world)
+        done = experiment.centrally("CelebA, for the server", self.out / "start-b", ON_CELEBA, world.clients, start)
+        return done.models[0]
+
+    def _world(self, sets: Sequence[str]) -> World:
+        """These people as clients, one each; the server has synthetic ones."""
+        faces = joined([self.photographs.people(name) for name in sets])
+        faces = FaceSet(faces.images.to(self.device), faces.offsets)
+        seed, size = seeding.derive(self.run.seed, "faces"), self.run.data.size
+        drawn = synthetic.draw_faceset(
+            0, PUBLIC_PEOPLE, PUBLIC_IMAGES, size, seed, synthetic.STANDARD, str(self.device)
+        )
+        public = Population(drawn, (tuple(range(PUBLIC_PEOPLE)),))
+        # Clients in an order of this seed: choirs and cohorts are drawn by number.
+        order = torch.randperm(len(faces), generator=seeding.generator(self.run.seed, "clients")).tolist()
+        clients = tuple((person,) for person in order)
+        partition = Partition((), (), (), clients, identities=len(faces))
+        return World(public, Population(faces, clients), self.photographs.held_out(), partition)
+
+    def _tests(self, net: Net, device: torch.device, seed: int) -> Mapping[str, Test]:
+        return {name: ListedPairs(net, *self.photographs.test(name)) for name in ("LFW", "CFP-FP")}
+
+
+@dataclass
+class Photographs:
+    """The packs, read once. No identity of a test is among the people."""
+
+    root: Path
+    cache: Path
+    size: int
+    _read: dict[str, Any] = field(default_factory=dict)
+
+    def people(self, name: str) -> FaceSet:
+        """``cfp``: those not in LFW; ``celeba``: those with ten images or more."""
+        if name not in self._read:
+            if name == "cfp":
+                folder = unpacked(self.root, "cfp112", self.cache) / "cfp112/Data/Images"
+                read = read_folder(folder, self.size, exclude=self._in_lfw(), recursive=True)
+            else:
+                folder = unpacked(self.root, "celeba299_112", self.cache) / "celeba299_112"
+                read = read_folder(folder, self.size, min_images=10)
+            self._read[name] = read.faces
+        faces: FaceSet = self._read[name]
+        return faces
+
+    def held_out(self) -> FaceSet:
+        """The people of CFP who are in LFW."""
+        if "held out" not in self._read:
+            folder = unpacked(self.root, "cfp112", self.cache) / "cfp112/Data/Images"
+            others = [entry.name for entry in folder.iterdir() if entry.name not in self._in_lfw()]
+            self._read["held out"] = read_folder(folder, self.size, exclude=others, recursive=True).faces
+        faces: FaceSet = self._read["held out"]
+        return faces
+
+    def test(self, name: str) -> tuple[torch.Tensor, PairList]:
+        """The images of a list of pairs, and the list."""
+        if name not in self._read:
+            if name == "LFW":
+                folder = unpacked(self.root, "lfw112_pairs", self.cache) / "lfw112"
+                listed = pair_lists.read_lfw(folder / "pairs.txt", folder)
+            else:
+                listed = self._of_held_out(unpacked(self.root, "cfp112", self.cache) / "cfp112")
+            paths = [image for image in listed.images if isinstance(image, Path)]
+            self._read[name] = (read_images(paths, self.size), listed)
+        images, listed = self._read[name]
+        return images, listed
+
+    def _of_held_out(self, folder: Path) -> PairList:
+        """CFP's frontal–profile pairs of people who are held out; of each fold as many genuine ones as impostors."""
+        listed, known = pair_lists.read_cfp(folder, "FP"), self._in_lfw()
+        inside = torch.tensor([isinstance(image, Path) and image.parts[-3] in known for image in listed.images])
+        kept = inside[listed.left] & inside[listed.right]
+        for fold in listed.fold.unique():
+            kinds = [
+                (kept & (listed.fold == fold) & (listed.same == same)).nonzero().flatten() for same in (True, False)
+            ]
+            for kind in kinds:
+                kept[kind[min(map(len, kinds)) :]] = False
+        return replace(
+            listed,
+            left=listed.left[kept],
+            right=listed.right[kept],
+            same=listed.same[kept],
+            fold=listed.fold[kept],
+        )
+
+    def _in_lfw(self) -> set[str]:
+        text = (self.root / "cfp_lfw_overlap.json").read_text()
+        return set(json.loads(text)["cfp_identity_also_in_lfw"])
+
+
+def joined(several: Sequence[FaceSet]) -> FaceSet:
+    """One set after the other."""
+    counts = torch.cat([faces.counts() for faces in several])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    return FaceSet(torch.cat([faces.images for faces in several]), offsets)
+
+
+COLUMNS = {
+    "LFW accuracy": ("LFW", "accuracy"),
+    "LFW TAR@1%": ("LFW", "tar@0.01"),
+    "CFP-FP accuracy, held-out people": ("CFP-FP", "accuracy"),
+}
+ENDS = {part: (f"{part} start", f"{part} central") for part in ("(a)", "(b)")}
+
+ARTEFACTS: dict[str, Artefact] = {
+    "real-lfw": RealArtefact(
+        "Real photographs, 64×64, tested on LFW: (a) a server that saw synthetic faces only, (b) and then CelebA",
+        COLUMNS,
+        (),
+        SCALES,
+        _rows,
+        "Identities of clients and tests are disjoint.",
+        between=ENDS,
+    ),
+    "real-lfw-112": RealArtefact(
+        "Real photographs, 112×112, with a stronger network (sphere20)",
+        COLUMNS,
+        (),
+        STRONGER,
+        _rows,
+        "Identities of clients and tests are disjoint.",
+        between=ENDS,
+    ),
+}
