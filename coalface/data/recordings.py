@@ -76,6 +76,17 @@ def join(several: Sequence[Recordings]) -> Recordings:
     )
 
 
+def hold_out(recordings: Recordings, share: float, seed: int) -> tuple[Recordings, Recordings]:
+    """Recordings without, and of, this share of the subjects (rounded, at least one on either side)."""
+    people: Tensor = recordings.subject.unique()
+    if len(people) < 2 or not 0 < share < 1:
+        raise ValueError(f"cannot hold out a share of {share} of {len(people)} subjects")
+    held = min(max(1, round(share * len(people))), len(people) - 1)
+    order = torch.randperm(len(people), generator=torch.Generator().manual_seed(seed)).to(people.device)
+    away = torch.isin(recordings.subject, people[order[:held]])
+    return recordings.select(~away), recordings.select(away)
+
+
 def _apart(columns: list[Tensor]) -> list[Tensor]:
     """Each column numbered anew from 0 in rising order of its numbers, then moved past the ones before it."""
     moved, taken = [], 0
