@@ -23,12 +23,13 @@ from coalface.data.portrait.sitting import Numbers
 from coalface.data.portrait.stage import backdrop, lamps
 from coalface.data.recordings import ATTACKS, DEPTH, Recordings
 from coalface.data.spoof import filming
+from coalface.data.spoof.cut import look_through
 from coalface.data.spoof.domains import DOMAINS
 from coalface.data.spoof.filming import BACKGROUND, LIGHT, Columns, Shots
 from coalface.data.spoof.lens import film
-from coalface.data.spoof.print_ import eye_holes, fingers, lit_sheet, printed
+from coalface.data.spoof.print_ import fingers, lit_sheet, printed
 from coalface.data.spoof.screen import shown
-from coalface.data.spoof.sheet import Sheet, lay, within
+from coalface.data.spoof.sheet import lay, within
 
 __all__ = ["DOMAINS", "SPLITS", "draw_domain"]
 
@@ -118,7 +119,7 @@ def _attack(name: str, kind: str, shots: Shots, who: Identities, size: int, seed
         paper = _numbers(filming.paper(name, shots, seed), device)
         light = printed(m, paper, lamp, sheet, photo, _keys(shots, seed, _TEXTURE, device, of_frame=False))
         if kind == "cut":
-            light = _with_eyes_behind(name, shots, taken, m, sheet, light, size, seed)
+            light = look_through(light, sheet, m, taken, *_attackers(name, shots, m, seed, device))
         margin = paper["margin"]
     else:
         screen = _numbers(filming.screen(name, shots, seed), device)
@@ -154,43 +155,13 @@ def _behind(name: str, shots: Shots, size: int, seed: int, device: torch.device)
     return backdrop(f | {"zoom": f["stripe_at"]}, size)
 
 
-def _with_eyes_behind(
-    name: str, shots: Shots, taken: Numbers, m: Numbers, sheet: Sheet, light: Tensor, size: int, seed: int
-) -> Tensor:
-    """Holes where the photograph's eyes were, and an attacker's living eyes behind them."""
-    holes = _eyes(taken)
-    cut, shade = eye_holes(sheet, holes)
+def _attackers(name: str, shots: Shots, m: Numbers, seed: int, device: torch.device) -> tuple[Identities, Numbers]:
+    """Who looks through the holes of cut photographs, in the light of the recording."""
     attacker = (shots.subject + shots.video) % _ATTACKERS
-    who = draw_identities(_FIRST_ATTACKER, _ATTACKERS, seed, light.device)[attacker.to(light.device)]
+    who = draw_identities(_FIRST_ATTACKER, _ATTACKERS, seed, device)[attacker.to(device)]
     looking = Shots(_FIRST_ATTACKER + attacker, shots.video, shots.frame, shots.attack)
     f = numbers(who, filming.sitting(name, looking, True, seed) | filming.camera(name, shots, seed))
-    f = f | {part: m[part] for part in LIGHT}
-    # The attacker stands so that eyes and holes meet: first as far away as their gaps say, then to the side.
-    eyes = _eyes(f)
-    f["zoom"] = f["zoom"] * (eyes["right_x"] - eyes["left_x"]) / ((holes["right_x"] - holes["left_x"]) * m["reach"])
-    eyes = _eyes(f)
-    for axis in "xy":
-        target = (holes[f"left_{axis}"] + holes[f"right_{axis}"]) * 0.5 * m["reach"] + m[f"at_{axis}"]
-        f[f"shift_{axis}"] = f[f"shift_{axis}"] + f["zoom"] * (
-            target - 0.5 * (eyes[f"left_{axis}"] + eyes[f"right_{axis}"])
-        )
-    alive, _ = scene(who, f, size)
-    return blend(light, cut, alive * (0.75 * shade)[:, None])
-
-
-def _eyes(f: Numbers) -> Numbers:
-    """Where the eyes are in the picture, −1 … 1, and half the hole that a pair of scissors would make for one."""
-    up, out, front = f["eye_height"] * f["head_height"], f["eye_gap"] * f["head_width"], 0.9 * f["head_depth"]
-    # what ``rays`` takes back of the turn, so that crops stay on the eyes
-    back_x = 0.75 * (f["r01"] * up + f["r02"] * front)
-    back_y = 0.75 * (f["r11"] * up + f["r12"] * front - up)
-    places = {"wide": 0.23 / f["zoom"] * f["head_width"] / 0.74, "high": 0.12 / f["zoom"]}
-    for side, sign in (("left", -1.0), ("right", 1.0)):
-        x = f["r00"] * sign * out + f["r01"] * up + f["r02"] * front
-        y = f["r10"] * sign * out + f["r11"] * up + f["r12"] * front
-        places[f"{side}_x"] = (x + f["shift_x"] - back_x) / f["zoom"]
-        places[f"{side}_y"] = (y + f["shift_y"] - back_y) / f["zoom"]
-    return places
+    return who, f | {part: m[part] for part in LIGHT} | {"glasses": torch.zeros_like(f["glasses"])}
 
 
 def _depth_map(depth: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 
 from coalface.data.attacks import SPLITS, draw_domain
 from coalface.data.recordings import ATTACKS
+from coalface.data.spoof.cut import eye_holes, eyes
 from coalface.data.spoof.domains import DOMAINS
 from coalface.data.spoof.filming import Shots, camera, medium, room, sitting
 from coalface.data.spoof.sheet import beat, lay, within
@@ -135,6 +136,23 @@ def test_moire_is_the_difference_of_two_gratings() -> None:
     assert float(seen.abs().max()) == pytest.approx(0.438, abs=0.02)
     fine = beat(sheet.p, torch.tensor(40.0).view(1, 1, 1), sheet, numbers(pixels=100.0), across=True)
     assert float(fine[:, :, :-1].abs().max()) == 0.0  # the sensor sees 40 waves, 64 pixels cannot show them
+
+
+def test_holes_are_where_the_eyes_are() -> None:
+    turned = {f"r{i}{j}": float(i == j) for i in range(3) for j in range(3)}
+    face = numbers(
+        **turned, eye_height=-0.1, head_height=1.0, eye_gap=0.4, head_width=0.75, head_depth=0.9,
+        shift_x=0.1, shift_y=0.0, zoom=2.0,
+    )  # fmt: skip
+    places = {name: round(float(value), 4) for name, value in eyes(face).items()}
+    # eyes at ±0.3, moved by 0.1, in a picture that reaches to ±2
+    assert places == {
+        "left_x": -0.1, "right_x": 0.2, "left_y": -0.05, "right_y": -0.05, "wide": 0.1163, "high": 0.06,
+    }  # fmt: skip
+    cut, shade = eye_holes(lay(numbers(), 40), eyes(face))
+    row, left, right, between = 19, 18, 23, 21  # y = −0.025; x = −0.075, 0.175, 0.075
+    assert cut[0, row, [left, right, between]].tolist() == [1.0, 1.0, 0.0]
+    assert float(shade.min()) < 0.9 and float(cut[0, 25:].max()) == 0.0
 
 
 def test_bad_arguments_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Photographs on paper: ink, halftone, grain, the room's light on it, glare, margins, fingers, and holes for eyes."""
+"""Photographs on paper: ink, halftone, grain, the room's light on it, glare, margins, and fingers that hold it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coalface.data.portrait.counter import pixel_noise
 from coalface.data.portrait.paint import blend
 from coalface.data.portrait.sitting import Numbers
 from coalface.data.portrait.stage import Lamps
-from coalface.data.portrait.surface import bump, ramp, spot
+from coalface.data.portrait.surface import ramp, spot
 from coalface.data.spoof.sheet import Sheet, beat, look_up, within
 
 GRAINS = 96  # of the paper's texture, on a side
@@ -56,19 +56,6 @@ def fingers(m: Numbers, sheet: Sheet, margin: Tensor) -> tuple[Tensor, Tensor]:
     pale, deep = (torch.tensor(tone, device=bulge.device).view(1, 3, 1, 1) for tone in _SKIN)
     skin = pale + (deep - pale) * m["finger_tone"][:, None]
     return ramp(bulge, 16 * sheet.soft) * m["held"], skin * (0.4 + 0.6 * bulge.clamp(0, 1))[:, None]
-
-
-def eye_holes(sheet: Sheet, holes: Numbers) -> tuple[Tensor, Tensor]:
-    """Where the paper is cut out, and how dark the cut's shade is inside, each [n, H, W]."""
-    cut, shade = torch.zeros_like(sheet.p), torch.ones_like(sheet.p)
-    for side in ("left", "right"):
-        across = (sheet.p - holes[f"{side}_x"]) / holes["wide"]
-        along = (sheet.q - holes[f"{side}_y"]) / holes["high"]
-        inside = 1 - (across * across + along * along)
-        cut = torch.maximum(cut, ramp(inside, 5 * sheet.soft))
-        # the paper's upper edge throws its shadow on the face behind
-        shade = torch.minimum(shade, 1 - 0.55 * bump((along + 1) / 0.7) * ramp(inside, 0.2))
-    return cut, shade
 
 
 def _halftone(m: Numbers, paper: Numbers, sheet: Sheet) -> Tensor:
