@@ -129,12 +129,16 @@ def test_a_flat_sheet_before_the_camera_is_the_picture_itself() -> None:
 def test_moire_is_the_difference_of_two_gratings() -> None:
     sheet = lay(numbers(), 64)
     # 203 lines over the picture before a sensor of 100 pixels: folded twice, 3 waves remain.
-    seen = beat(sheet.p, torch.tensor(203.0).view(1, 1, 1), sheet, numbers(pixels=100.0), across=True)[0, 32]
+    seen = beat(torch.tensor(203.0).view(1, 1, 1), (1.0, 0.0), sheet, numbers(pixels=100.0))[0, 32]
     spectrum = torch.fft.rfft(seen).abs()
     assert int(spectrum.argmax()) == 3
     # 1.25 − 0.4 × 2.03 = 0.438 is left of the contrast, and a little less for 3 / 64 waves a pixel
     assert float(seen.abs().max()) == pytest.approx(0.438, abs=0.02)
-    fine = beat(sheet.p, torch.tensor(40.0).view(1, 1, 1), sheet, numbers(pixels=100.0), across=True)
+    # Turned by 45°: 103 √2 lines are 103 along either side, and 3 remain along each.
+    slanted = torch.tensor(103 * 2**0.5).view(1, 1, 1)
+    seen = beat(slanted, (0.5**0.5, 0.5**0.5), sheet, numbers(pixels=100.0))[0]
+    assert divmod(int(torch.fft.rfft2(seen).abs()[:33].argmax()), 33) == (3, 3)
+    fine = beat(torch.tensor(40.0).view(1, 1, 1), (1.0, 0.0), sheet, numbers(pixels=100.0))
     assert float(fine[:, :, :-1].abs().max()) == 0.0  # the sensor sees 40 waves, 64 pixels cannot show them
 
 

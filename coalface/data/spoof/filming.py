@@ -52,7 +52,7 @@ class Shots:
 
 
 def sitting(name: str, shots: Shots, moving: bool, seed: int) -> Columns:
-    """The person of each shot in the room of the recording, with no camera yet; not ``moving``: as in frame 0."""
+    """The person of each shot in the room of the recording, with no camera yet; ``moving`` from frame to frame."""
     domain = DOMAINS[name]
     conditions = _conditions(domain)
     start = uniforms(keys(seed, _SITTING, shots.subject, shots.video), DRAWS)

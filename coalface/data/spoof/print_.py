@@ -60,13 +60,11 @@ def fingers(m: Numbers, sheet: Sheet, margin: Tensor) -> tuple[Tensor, Tensor]:
 
 def _halftone(m: Numbers, paper: Numbers, sheet: Sheet) -> Tensor:
     """Rosettes of three turned screens, one for each ink, [n, 3, H, W], about −1 … 1."""
-    inks = []
-    for cosine, sine in ((0.966, 0.259), (0.259, 0.966), (0.707, 0.707)):
-        a, b = cosine * sheet.p + sine * sheet.q, cosine * sheet.q - sine * sheet.p
-        inks.append(
-            beat(a, paper["dots"] * cosine, sheet, m, True, m["phase"])
-            + beat(b, paper["dots"] * cosine, sheet, m, False)
-        )
+    dots, phase = paper["dots"], m["phase"]
+    inks = [
+        beat(dots, (cosine, sine), sheet, m, phase) + beat(dots, (-sine, cosine), sheet, m)
+        for cosine, sine in ((0.966, 0.259), (0.259, 0.966), (0.707, 0.707))
+    ]
     return torch.stack(inks, 1) * 0.5
 
 

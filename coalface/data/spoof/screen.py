@@ -31,8 +31,8 @@ def shown(m: Numbers, screen: Numbers, lamp: Lamps, sheet: Sheet, photo: Tensor)
 
 def _pixels(m: Numbers, screen: Numbers, sheet: Sheet) -> Tensor:
     """The grid of pixels under the camera's, [n, 3, H, W] around 1: its colours lie side by side, hence hues."""
-    rows = beat(sheet.q, screen["pixels"], sheet, m, False, m["phase"])
-    columns = [beat(sheet.p, screen["pixels"], sheet, m, True, m["phase"] + shift) for shift in (0.0, 1 / 3, 2 / 3)]
+    rows = beat(screen["pixels"], (0.0, 1.0), sheet, m, m["phase"])
+    columns = [beat(screen["pixels"], (1.0, 0.0), sheet, m, m["phase"] + shift) for shift in (0.0, 1 / 3, 2 / 3)]
     strength = (screen["grid"] * m["moire"])[:, None]
     return 1 + strength * (0.6 * torch.stack(columns, 1) + 0.4 * rows[:, None])
 

@@ -52,17 +52,17 @@ def within(sheet: Sheet, margin: Tensor | float = 0.0) -> Tensor:
     return ramp(inwards, sheet.soft)
 
 
-def beat(along: Tensor, cycles: Tensor, sheet: Sheet, m: Numbers, across: bool, phase: Tensor | float = 0.0) -> Tensor:
+def beat(cycles: Tensor, across: tuple[float, float], sheet: Sheet, m: Numbers, phase: Tensor | float = 0.0) -> Tensor:
     """What the camera makes of a grating with ``cycles`` over the photograph, −1 … 1, [n, H, W].
 
-    A sensor with R pixels across the picture sees a grating of f cycles as one of |f − kR|: moiré. ``along`` is the
-    coordinate (p, q or a turn of them) across the grating's lines. What the final picture cannot resolve is grey, and
-    the finer the grating against the sensor's pixels, the weaker it is.
+    ``across`` is the unit vector in (p, q) across its lines. A sensor with R pixels along a side of the picture sees f
+    cycles along that side as |f − kR|: moiré. What the final picture cannot resolve is grey, and the finer the grating
+    against the sensor's pixels, the weaker it is.
     """
-    seen = cycles / m["reach"]
-    fold = (seen / m["pixels"] + 0.5).floor()
-    place = sheet.x if across else sheet.y
-    turns = 0.5 * (cycles * along - fold * m["pixels"] * place) + phase
+    by_pixel = cycles / (m["reach"] * m["pixels"])
+    turns = cycles * (across[0] * sheet.p + across[1] * sheet.q)
+    for share, place in zip(across, (sheet.x, sheet.y), strict=True):
+        turns = turns - (share * by_pixel + 0.5).floor() * m["pixels"] * place
+    turns = 0.5 * turns + phase
     gone = F.pad(turns.diff(dim=2).square(), (0, 1)) + F.pad(turns.diff(dim=1).square(), (0, 0, 0, 1))
-    contrast = (1.25 - 0.4 * seen / m["pixels"]).clamp(0, 1) * (1 - 4 * gone).clamp(min=0)
-    return wave(turns) * contrast
+    return wave(turns) * (1.25 - 0.4 * by_pixel).clamp(0, 1) * (1 - 4 * gone).clamp(min=0)
