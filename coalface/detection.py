@@ -103,7 +103,7 @@ class Detection(Experiment):
 
     def judged(self, method: Method, server: Any, stage: Stage, replicates: int) -> list[dict[str, Any]]:
         """Rates on the users' recordings at the centres' threshold: of the detector, or of each centre's own."""
-        from coalface.protocols.leave_one_out import judge, scored  # type: ignore[import-not-found]  # noqa: PLC0415
+        from coalface.protocols.leave_one_out import judge, scored  # noqa: PLC0415
 
         models = self.models(method, server, stage)
         rows = []
@@ -119,7 +119,7 @@ class Detection(Experiment):
         return rows
 
     def _drawn(self) -> DomainWorld:
-        from coalface.data.attacks import draw_domain  # type: ignore[import-not-found]  # noqa: PLC0415
+        from coalface.data.attacks import draw_domain  # noqa: PLC0415
 
         draw: Draw = draw_domain
         with self.progress.stage("recordings", total=1) as bar:
