@@ -19,10 +19,12 @@ from torch import Tensor
 
 from coalface import __version__, config, seeding
 from coalface.algorithms import METHODS
-from coalface.config import ConfigError, Run
+from coalface.config import ConfigError, DetectionRun, Run
 from coalface.data import pairs as pair_lists
 from coalface.data.faces import read_folder, read_images
 from coalface.data.pair_bin import read_bin
+from coalface.detection import Detection
+from coalface.detection import table as detection_table
 from coalface.evaluation import embed
 from coalface.experiment import Experiment, disclosure
 from coalface.federation import QuorumError
@@ -30,6 +32,8 @@ from coalface.models.checkpoints import load_weights
 from coalface.models.net import Net
 from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
 from coalface.recipes import RECIPES
+from coalface.recipes.demo import demo as demo_run
+from coalface.recipes.detection import detection
 from coalface.report import seeds, tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
@@ -84,7 +88,7 @@ def demo(options: argparse.Namespace, command: str) -> None:
     results = []
     for seed in options.seeds:
         out = options.out if len(options.seeds) == 1 else options.out / f"seed{seed}"
-        results.append(_execute(replace(RECIPES["demo"](), seed=seed), out, options, command, fresh=False))
+        results.append(_execute(replace(demo_run(), seed=seed), out, options, command, fresh=False))
     if len(results) > 1:
         print(seeds.write_summary(results, options.out))
 
@@ -187,7 +191,9 @@ def _shown_command(given: Sequence[str], options: argparse.Namespace) -> str:
     return shlex.join(["coalface", *shown])
 
 
-def _execute(run_: Run, out: Path, options: argparse.Namespace, command: str, fresh: bool) -> dict[str, Any]:
+def _execute(
+    run_: Run | DetectionRun, out: Path, options: argparse.Namespace, command: str, fresh: bool
+) -> dict[str, Any]:
     if fresh and out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: continue it with `coalface resume {out}`, or choose another --out")
     with Progress(quiet=options.quiet) as progress:
@@ -197,36 +203,44 @@ def _execute(run_: Run, out: Path, options: argparse.Namespace, command: str, fr
                 f"not installed here, so left out: {', '.join(missing)}; pip install 'coalface[app]' adds them"
             )
         # Faces and network are made before anything is written: a bad request leaves no trace.
-        experiment = _described(lambda: Experiment(run_, out, device, progress, command, options.engine))
+        kind = Detection if isinstance(run_, DetectionRun) else Experiment
+        experiment = _described(lambda: kind(run_, out, device, progress, command, options.engine))  # type: ignore[arg-type]
         result: dict[str, Any] = experiment.execute()
+    if isinstance(run_, DetectionRun):
+        print(f"{detection_table(result)}\nresult: {out / 'result.json'}")
+        return result
     tables.print_table(result)
     print(f"report: {out / 'report.html'}")
     return result
 
 
-def _named_run(what: str) -> Run:
+def _named_run(what: str) -> Run | DetectionRun:
     if what in RECIPES:
         return RECIPES[what]()
     if what.endswith(".json"):
         return _read_config(Path(what))
     try:
-        return replace(RECIPES["demo"](), method=config.method_named(what)())
+        method = config.method_named(what)()
+        return (
+            replace(detection(), method=method) if method.world == "recordings" else replace(demo_run(), method=method)
+        )
     except ConfigError as error:
         raise ConfigError(f"{error}; recipes: {', '.join(RECIPES)}; or a config.json") from None
 
 
-def _read_config(file: Path) -> Run:
+def _read_config(file: Path) -> Run | DetectionRun:
     try:
         values = json.loads(file.read_text())
     except json.JSONDecodeError as error:
         raise ConfigError(f"{file} is not JSON: {error}") from error
-    read: Run = config.from_json(Run, values)
-    return read
+    return config.run_from_json(values)
 
 
 def _model(options: argparse.Namespace) -> tuple[Net, Any]:
     if options.model_or_run.is_dir():
         run_ = _read_config(options.model_or_run / "config.json")
+        if isinstance(run_, DetectionRun):
+            raise ConfigError(f"{options.model_or_run} detects attacks: `eval` compares faces; see its result.json")
         net = Net(run_.model, embedding=run_.embedding, size=run_.data.size)
         file = options.model_or_run / "model.safetensors"
     else:

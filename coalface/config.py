@@ -11,9 +11,10 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from coalface.algorithms import METHODS
+from coalface.data.centres import DomainData
 from coalface.data.world import Data
 from coalface.engines.faults import Faults
 from coalface.federation import Rounds
@@ -53,9 +54,54 @@ class Run:
     faults: Faults = field(default_factory=Faults)
     numerics: Numerics = field(default_factory=Numerics)  # of a GPU
 
+    def __post_init__(self) -> None:
+        if self.method.world != "faces":
+            raise ValueError(f"{method_name(self.method)} detects attacks: it cannot recognise faces")
+
     def sha256(self) -> str:
         """A hash of every setting."""
-        return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
+        return _sha256(self)
+
+
+@dataclass(frozen=True)
+class DetectionRun:
+    """A run of attack detection: data centres train a detector, and it is tested on the users' domain."""
+
+    method: Method = field(default_factory=METHODS["fedpad"])
+    model: str = ""  # empty: the network of the method's paper
+    width: int = 64  # channels of its first layer
+    weights: str = ""  # a checkpoint to start from
+    numerics: Numerics = field(default_factory=Numerics)  # of a GPU
+    seed: int = 0
+    data: DomainData = field(default_factory=DomainData)
+    rounds: Rounds = field(default_factory=Rounds)
+    training: Training = field(default_factory=lambda: Training(rate=1e-3, batch=32, optimiser="adam", balanced=True))
+    ends: tuple[str, ...] = ("single", "all")  # methods to run beside it, by the same rules
+    faults: Faults = field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        for name in (method_name(self.method), *self.ends):
+            if method_named(name).world != "recordings":
+                raise ValueError(f"{name} is for faces: it cannot detect attacks")
+
+    def sha256(self) -> str:
+        """A hash of every setting."""
+        return _sha256(self)
+
+
+AnyRun = TypeVar("AnyRun", bound=Run | DetectionRun)
+
+
+def run_from_json(values: Any) -> Run | DetectionRun:
+    """The run of a config.json: what its method is for says which kind it is."""
+    method = values.get("method") if isinstance(values, dict) else None
+    name = method.get("name") if isinstance(method, dict) else None
+    kind = DetectionRun if name in METHODS and METHODS[name].world == "recordings" else Run
+    return cast(Run | DetectionRun, from_json(kind, values))
+
+
+def _sha256(run: Run | DetectionRun) -> str:
+    return hashlib.sha256(json.dumps(to_json(run), sort_keys=True).encode()).hexdigest()
 
 
 def method_name(method: Any) -> str:
@@ -104,7 +150,7 @@ def from_json(kind: Any, value: Any, at: str = "") -> Any:
     return _plain(kind, value, at)
 
 
-def override(run: Run, settings: Iterable[str]) -> Run:
+def override(run: AnyRun, settings: Iterable[str]) -> AnyRun:
     """The run with ``a.b=c`` settings applied in order."""
     config = to_json(run)
     for setting in settings:
@@ -125,7 +171,7 @@ def override(run: Run, settings: Iterable[str]) -> Run:
             config["method"] = to_json(method_named(text)())  # another method has other settings
         else:
             place[name] = _parsed(text, like=place[name])
-    return cast(Run, from_json(Run, config))
+    return cast(AnyRun, from_json(type(run), config))
 
 
 def _must_exist(name: str, names: Iterable[str], at: str) -> None:

@@ -86,7 +86,7 @@ class Experiment:
         run = self.run
         with explained(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.out / "config.json", _json(to_json(run)))
+        write_atomically(self.out / "config.json", json_bytes(to_json(run)))
         self.world.partition.write_manifest(self.out / "partition.json")
         start, public_proxies = self.start()
         clients = self.clients(start, public_proxies)
@@ -153,7 +153,7 @@ class Experiment:
             training,
             self.run.seed,
             stage,
-            evaluate=lambda server: self.verification.scores(self.models(method, server, stage), method.head(server)),
+            evaluate=lambda server: self.scores(method, server, stage),
         )
         resumed = stage.resume()
         if resumed is None:
@@ -184,11 +184,15 @@ class Experiment:
             return Sequential(population, stage.private)
         return Stacked(population, stage.private, rules.max_norm)
 
+    def scores(self, method: Method, server: Any, stage: Stage) -> dict[str, float]:
+        """The numbers of an evaluated round."""
+        return self.verification.scores(self.models(method, server, stage), method.head(server))
+
     @staticmethod
     def models(method: Method, server: Any, stage: Stage) -> list[Weights]:
         """The models to evaluate: one, or a sample of the clients' own, evenly spread over those that trained."""
         if method.generic:
-            return [method.embedder(server)]
+            return method.ensemble(server)
         clients = stage.private.clients()
         chosen = clients[:: max(1, len(clients) // PERSONAL_MODELS)][:PERSONAL_MODELS]
         return [method.embedder(server, stage.private.load(client, 1 << 62)) for client in chosen]
@@ -248,7 +252,7 @@ class Experiment:
             "gain_recovered": gain_recovered(metrics),
             **({"personal": personal} if personal else {}),
             "disclosure": disclosure(run.method),
-            "bytes": _traffic(ledger),
+            "bytes": traffic(ledger),
             "seconds": {"federated": seconds, "this_process": time.perf_counter() - self.began},
             "images_per_second": images / seconds if seconds else None,
             "engine": federated.engine,
@@ -258,7 +262,7 @@ class Experiment:
             "private_sha256": federated.stage.private.sha256(),
             **provenance.describe(self.device),
         }
-        write_atomically(self.out / "result.json", _json(result))
+        write_atomically(self.out / "result.json", json_bytes(result))
         named = {self.label(name): pair for name, pair in scores.items()}
         write_page(self.out / "report.html", PageContent(result, rounds, ledger, named, self.sample_faces()))
         return result
@@ -309,11 +313,13 @@ def _headline(metrics: dict[str, Any]) -> dict[str, float]:
     return {"accuracy": metrics["accuracy"]["accuracy"], **tars}
 
 
-def _traffic(ledger: list[dict[str, Any]]) -> dict[str, float]:
+def traffic(ledger: list[dict[str, Any]]) -> dict[str, float]:
+    """Bytes up and down: in all, and per client per round."""
     up, down = sum(row["bytes_up"] for row in ledger), sum(row["bytes_down"] for row in ledger)
     calls = max(1, len(ledger))
     return {"up": up, "down": down, "up_per_client": up / calls, "down_per_client": down / calls}
 
 
-def _json(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
+    """JSON text for a file that people read too."""
     return (json.dumps(value, indent=2) + "\n").encode()

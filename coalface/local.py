@@ -27,6 +27,7 @@ class Batch:
     images: Tensor  # uint8 [b, 3, H, W]
     labels: Tensor  # int64 [b]
     real: Tensor | None = None  # bool [b]: False where an engine padded; None: all are real. For losses over pairs
+    depth: Tensor | None = None  # uint8 [b, h, w], where the images come with one
 
 
 def mean_losses(losses: Losses, share: Tensor) -> Losses:
@@ -47,6 +48,7 @@ class Training:
     momentum: float = 0.0
     weight_decay: float = 0.0
     flip: bool = True  # mirror each image with probability one half
+    balanced: bool = False  # as many images of each label in a step: those of a rarer one come more often
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
@@ -114,14 +116,15 @@ class Draw:
     mirror: Tensor  # bool [b]
 
 
-def draws(images: int, training: Training, generator: torch.Generator) -> Iterator[Draw]:
+def draws(labels: Tensor, training: Training, generator: torch.Generator) -> Iterator[Draw]:
     """The steps of one client's round. Which images, in which order, mirrored or not: all from the generator."""
-    rows = torch.randperm(images, generator=generator)
-    if training.images_per_round:
-        rows = rows[: training.images_per_round]
+    images = min(len(labels), training.images_per_round or len(labels))
+    rows = torch.randperm(len(labels), generator=generator)[:images]
     size = training.batch or max(1, len(rows))
     for epoch in range(training.epochs):
-        if epoch:
+        if training.balanced:
+            rows = labels_in_turn(labels.cpu(), images, generator)
+        elif epoch:
             rows = rows[torch.randperm(len(rows), generator=generator)]
         for chosen in rows.split(size):
             mirror = torch.rand(len(chosen), generator=generator) < 0.5
@@ -130,9 +133,25 @@ def draws(images: int, training: Training, generator: torch.Generator) -> Iterat
 
 def batches(faces: Faces, training: Training, generator: torch.Generator) -> Iterator[Batch]:
     """The batches of one client's round."""
-    for draw in draws(len(faces), training, generator):
-        labels = faces.labels[draw.rows.to(faces.labels.device)]
-        yield Batch(mirrored(faces.gather(draw.rows), draw.mirror), labels)
+    for draw in draws(faces.host_labels, training, generator):
+        rows = draw.rows.to(faces.labels.device)
+        depth = None if faces.depth is None else mirrored(faces.depth[rows, None], draw.mirror)[:, 0]
+        yield Batch(mirrored(faces.gather(draw.rows), draw.mirror), faces.labels[rows], depth=depth)
+
+
+def labels_in_turn(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """So many rows, one label after the other in turn: any stretch of them holds each label about equally often.
+
+    Each label's rows are shuffled; where they do not suffice, they come again, shuffled anew.
+    """
+    kinds = labels.unique()
+    each = -(-count // max(1, len(kinds)))
+    columns = []
+    for kind in kinds:
+        mine = (labels == kind).nonzero().flatten()
+        passes = [mine[torch.randperm(len(mine), generator=generator)] for _ in range(-(-each // len(mine)))]
+        columns.append(torch.cat(passes)[:each])
+    return torch.stack(columns, dim=1).flatten()[:count]
 
 
 def mirrored(images: Tensor, mirror: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -47,6 +47,8 @@ class Method(Protocol):
     common: ClassVar[tuple[str, ...] | None] = ("backbone",)
 
     one_identity: ClassVar[bool] = False  # takes one person per client, no more
+    world: ClassVar[Literal["faces", "recordings"]] = "faces"  # what clients hold: faces, or live and attack recordings
+    network: ClassVar[str] = ""  # the one of the method's paper, where a run names no other
 
     def check(self, population: Population) -> None:
         """Refuse clients that the method cannot serve, before anything is done."""
@@ -103,6 +105,10 @@ class Method(Protocol):
 
     def embedder(self, server: Any, private: Any = None) -> Weights:
         """The model that evaluation and export use: the global one, or this client's own."""
+
+    def ensemble(self, server: Any, private: Any = None) -> list[Weights]:
+        """The models whose scores evaluation averages: one, unless the method ends with several."""
+        return [self.embedder(server, private)]
 
     def head(self, server: Any, private: Any = None) -> Tensor | None:
         """A linear map [c, d] after the embedder, where faces are compared by its output; None compares embeddings.

@@ -11,10 +11,13 @@ import torch
 from torch import nn
 
 from coalface import models, seeding
+from coalface.algorithms import METHODS
 from coalface.config import method_named
+from coalface.data.centres import centres
 from coalface.data.faceset import FaceSet, FaceView
 from coalface.data.population import Population
 from coalface.data.public import Public
+from coalface.data.recordings import Recordings
 from coalface.engines.sequential import Sequential
 from coalface.federation import Federation, Rounds
 from coalface.local import Training
@@ -79,6 +82,33 @@ def noise_population(clients: int = 8, identities_each: int = 1, images: int = 4
 @pytest.fixture
 def population() -> Population:
     return noise_population()
+
+
+def noise_recordings(seed: int, frames: int = 6, size: int = 32) -> Recordings:
+    """A domain is a random pattern; every other frame is live: brighter in the middle, and with a depth."""
+    generator = torch.Generator().manual_seed(seed)
+    attack = torch.arange(frames) % 2 * (1 + torch.arange(frames) // 2 % 4)
+    depth = torch.zeros(frames, 32, 32, dtype=torch.uint8)
+    depth[attack == 0, 8:24, 8:24] = 200
+    pattern = torch.randint(0, 150, (1, 3, size, size), generator=generator)
+    pixels = pattern + torch.randint(0, 55, (frames, 3, size, size), generator=generator)
+    pixels[attack == 0, :, size // 4 : -size // 4, size // 4 : -size // 4] += 50
+    return Recordings(pixels.to(torch.uint8), attack, depth, torch.arange(frames), torch.arange(frames) // 2)
+
+
+def small_net(name: str) -> Net:
+    """A network that the method takes."""
+    kind = METHODS[name]
+    if kind.world == "faces":
+        return Net("tiny", embedding=8, size=16)
+    return Net("fedgpad", size=32, width=2) if kind.network == "fedgpad" else Net("resnet18", outputs=1, width=2)
+
+
+def small_population(name: str) -> Population:
+    """Clients that the method takes."""
+    if METHODS[name].world == "faces":
+        return noise_population()
+    return centres([noise_recordings(seed) for seed in range(5)])
 
 
 class SmallRun:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coalface.data.population import ClientFaces
-from coalface.local import Batch, Losses, Training, batches, train
+from coalface.local import Batch, Losses, Training, batches, labels_in_turn, train
 
 
 @dataclass(frozen=True)
@@ -96,3 +96,30 @@ def test_mirroring_is_per_image_and_optional() -> None:
 def test_bad_settings_name_the_value(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
         Training(**wrong)  # type: ignore[arg-type]
+
+
+def test_labels_take_turns_and_the_rarer_comes_again() -> None:
+    """Six attacks (rows 0 to 5) and two live frames (6 and 7): 8 rows are 4 of each."""
+    labels = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1])
+    rows = labels_in_turn(labels, 8, torch.Generator().manual_seed(0))
+    assert labels[rows].tolist() == [0, 1] * 4
+    assert sorted(rows[1::2].tolist()) == [6, 6, 7, 7]
+    assert len(set(rows[::2].tolist())) == 4  # of the others each at most once
+
+
+def test_balanced_steps_hold_each_label_alike() -> None:
+    held = ClientFaces(faces(8).images, torch.tensor([0, 0, 0, 0, 0, 0, 1, 1]), torch.arange(2))
+    training = Training(batch=4, epochs=2, balanced=True)
+    drawn = [batch.labels.tolist() for batch in batches(held, training, torch.Generator().manual_seed(0))]
+    assert [sorted(labels) for labels in drawn] == [[0, 0, 1, 1]] * 4
+    once = Training(images_per_round=6, balanced=True)
+    (batch,) = batches(held, once, torch.Generator().manual_seed(0))
+    assert sorted(batch.labels.tolist()) == [0, 0, 0, 1, 1, 1]
+
+
+def test_depth_is_mirrored_with_its_image() -> None:
+    images = torch.arange(4, dtype=torch.uint8).expand(50, 3, 4, 4)
+    held = ClientFaces(images, torch.zeros(50).long(), torch.zeros(1).long(), depth=images[:, 0])
+    (batch,) = batches(held, Training(), torch.Generator().manual_seed(0))
+    assert batch.depth is not None and torch.equal(batch.depth, batch.images[:, 0])
+    assert len({int(value) for value in batch.depth[:, 0, 0]}) == 2  # some were mirrored, some not

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from coalface import cli, config
-from coalface.recipes import RECIPES
 
 ROOT = Path(__file__).parents[1]
 TOUR = ROOT / "docs" / "tour.md"
@@ -80,8 +79,7 @@ def test_commands_are_understood(name: str, line: str) -> None:
     """Verbs, options, methods and settings exist, and the settings take these values."""
     options = cli._parser().parse_args(shlex.split(line, comments=True)[1:])
     if options.verb is cli.run and not options.what.endswith(".json"):
-        run = RECIPES[options.what]() if options.what in RECIPES else config.Run(config.method_named(options.what)())
-        config.override(run, options.set)
+        config.override(cli._named_run(options.what), options.set)
 
 
 def test_the_arithmetic_is_right() -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from coalface.algorithms import fedavg, fedprox
+from coalface.algorithms.all import AllCentres
 from coalface.algorithms.centralised import Centralised
 from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.chorus_personal import ChorusPersonal
+from coalface.algorithms.disguise import Disguise
 from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedface import FedFace
 from coalface.algorithms.fedfr import FedFR
 from coalface.algorithms.fedfs import FedFS
 from coalface.algorithms.fedfv import FedFV
+from coalface.algorithms.fedgpad import FedGPAD
+from coalface.algorithms.fedma import FedMA
+from coalface.algorithms.fedpad import FedPAD
 from coalface.algorithms.feduv import FedUV
 from coalface.algorithms.fine_tune import FineTune
+from coalface.algorithms.fused import Fused
 from coalface.algorithms.local_only import LocalOnly
 from coalface.algorithms.random_targets import RandomTargets
+from coalface.algorithms.single import Single
 from coalface.method import Method
 
 METHODS: dict[str, type[Method]] = {
@@ -35,4 +42,12 @@ METHODS: dict[str, type[Method]] = {
     "fine_tune": FineTune,
     "local_only": LocalOnly,
     "centralised": Centralised,
+    # of presentation attacks
+    "fedpad": FedPAD,
+    "fedgpad": FedGPAD,
+    "disguise": Disguise,
+    "fedma": FedMA,
+    "fused": Fused,
+    "single": Single,
+    "all": AllCentres,
 }

@@ -19,6 +19,7 @@ class FaceSet:
 
     images: Tensor  # uint8 [N, 3, H, W]
     offsets: Tensor  # int64 [I + 1], on the CPU
+    depth: Tensor | None = None  # uint8 [N, h, w], where the images come with one
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[1] != 3:
@@ -26,6 +27,8 @@ class FaceSet:
         ends_agree = self.offsets[0] == 0 and self.offsets[-1] == len(self.images)
         if not ends_agree or bool((self.offsets.diff() < 0).any()):
             raise ValueError("offsets must rise from 0 to the number of images")
+        if self.depth is not None and len(self.depth) != len(self.images):
+            raise ValueError(f"{len(self.depth)} depth maps for {len(self.images)} images: each image has its own")
 
     def __repr__(self) -> str:
         return f"FaceSet({len(self)} identities, {len(self.images)} images of {self.size}×{self.size})"
@@ -74,7 +77,8 @@ class FaceSet:
         rows, labels = self.rows(identities)
         counts = torch.bincount(labels, minlength=len(identities))
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
-        return FaceSet(self.gather(rows), offsets)
+        depth = None if self.depth is None else self.depth[rows.to(self.depth.device)]
+        return FaceSet(self.gather(rows), offsets, depth)
 
     def gather(self, rows: Tensor) -> Tensor:
         """Images of these rows, [n, 3, H, W], where the set lives: a view of the set if the rows are consecutive."""

@@ -30,8 +30,9 @@ class ClientFaces:
         classes: Tensor,
         rows: Tensor | None = None,
         public: Public | None = None,
+        depth: Tensor | None = None,
     ) -> None:
-        """Images uint8 [n, 3, H, W], labels int64 [n], classes int64 [K], rows int64 [n] or None.
+        """Images uint8 [n, 3, H, W], labels int64 [n], classes int64 [K], rows int64 [n], depth uint8 [n, h, w].
 
         ``public`` is what every client may hold beside its own.
         """
@@ -40,6 +41,7 @@ class ClientFaces:
         self._classes = classes
         self.rows = rows
         self.public = public or Public()
+        self.depth = depth  # where the images come with one
 
     def __repr__(self) -> str:
         return f"ClientFaces({len(self)} images, {len(self._classes)} identities)"
@@ -49,7 +51,7 @@ class ClientFaces:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process go the client's own images, and no way to those of others."""
-        return ClientFaces, (self.images, self._labels, self._classes, None, self.public)
+        return ClientFaces, (self.images, self._labels, self._classes, None, self.public, self.depth)
 
     @property
     def identities(self) -> int:
@@ -133,7 +135,10 @@ class Population:
     def __getitem__(self, client: int) -> ClientFaces:
         mine = slice(self.first_class(client), int(self._first_class[client + 1]))
         rows, labels = self.faces.rows(self._identity[mine], None if self._at_most is None else self._at_most[mine])
-        return ClientFaces(lambda: self._copied(rows), labels, torch.arange(mine.start, mine.stop), rows, self.public)
+        depth = self.faces.depth
+        here = None if depth is None else self.on_device(depth[rows.to(depth.device)])
+        classes = torch.arange(mine.start, mine.stop)
+        return ClientFaces(lambda: self._copied(rows), labels, classes, rows, self.public, here)
 
     def _copied(self, rows: Tensor) -> Tensor:
         images = self.faces.gather(rows)

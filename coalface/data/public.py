@@ -23,6 +23,14 @@ class Faces(Protocol):
     def labels(self) -> Tensor:
         """Labels [n], where training happens."""
 
+    @property
+    def host_labels(self) -> Tensor:
+        """The same on the host."""
+
+    @property
+    def depth(self) -> Tensor | None:
+        """Depth maps uint8 [n, h, w], where the images come with them."""
+
     def __len__(self) -> int:
         """How many images."""
 
@@ -46,11 +54,17 @@ class Together:
     own: ClientFaces
     public: FaceView
 
+    depth: None = None  # public faces come without
+
+    @cached_property
+    def host_labels(self) -> Tensor:
+        """Own labels, then public ones, counted on from the client's own classes."""
+        return torch.cat([self.own.host_labels, self.own.identities + self.public.labels.cpu()])
+
     @cached_property
     def labels(self) -> Tensor:
-        """Own labels, then public ones, counted on from the client's own classes."""
-        public = self.own.identities + self.public.labels
-        return torch.cat([self.own.labels, public.to(self.own.labels.device)])
+        """The same where the images are."""
+        return self.host_labels.to(self.own.labels.device)
 
     def __len__(self) -> int:
         return len(self.own) + len(self.public)

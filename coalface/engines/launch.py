@@ -43,7 +43,7 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
     luck = seeding.generator(task.seed, "start", task.round, client)
     local = task.method.start(task.net, broadcast, private.load(client, task.round), faces, luck)
     trained_on = faces if local.faces is None else local.faces
-    drawn = draws(len(trained_on), training, seeding.generator(task.seed, "batches", task.round, client))
+    drawn = draws(trained_on.host_labels, training, seeding.generator(task.seed, "batches", task.round, client))
     images = min(len(trained_on), training.images_per_round or len(trained_on))
     own = {name: leaf for name, leaf in tree.leaves(local.trained).items() if name.split("/")[0] not in shared}
     return Member(

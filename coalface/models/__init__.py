@@ -1,7 +1,8 @@
 """The networks. Each is a function that returns a module; its name in the table is the function's name.
 
 A network takes float images [n, 3, height, width], roughly in [-1, 1], and returns raw embeddings [n, embedding]:
-whoever compares them normalises them. Training and evaluation go through `net.Net`, which keeps no weights.
+whoever compares them normalises them. A detector of attacks returns one number, the logit of "live".
+Training and evaluation go through `net.Net`, which keeps no weights.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from coalface.models.fedgpad import fedgpad, fedgpad_specific
 from coalface.models.feduv_cnn import feduv_cnn, feduv_cnn_small
 from coalface.models.ghostfacenet import ghostfacenet
 from coalface.models.iresnet import iresnet18, iresnet50
@@ -34,6 +36,8 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "iresnet18": iresnet18,
     "iresnet50": iresnet50,
     "resnet18": resnet18,
+    "fedgpad": fedgpad,
+    "fedgpad_specific": fedgpad_specific,
 }
 
 

@@ -58,7 +58,8 @@ class Net:
         self.name = name
         self.numerics = numerics or Numerics()
         self.settings = complete_settings(name, settings)
-        self.embedding = self.settings["outputs" if "outputs" in self.settings else "embedding"]
+        # A network that names no width of its output gives one number: a detector's logit.
+        self.embedding = self.settings.get("outputs", self.settings.get("embedding", 1))
         self.size = height_width(self.settings["size"]) if "size" in self.settings else None
         # One module per mode, never switched, so that a training call cannot leave a trace in an evaluation.
         with torch.device("meta"):
@@ -90,6 +91,12 @@ class Net:
         Batch norm uses the running statistics. With `batch_statistics` it uses those of the batch instead, and moves
         the tensors of `weights.statistics` towards them IN PLACE; a batch of one image is then refused.
         """
+        outputs = self.all_outputs(weights, images, batch_statistics=batch_statistics)
+        embeddings: Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
+        return embeddings
+
+    def all_outputs(self, weights: Weights, images: Tensor, *others: Tensor, batch_statistics: bool = False) -> Any:
+        """What the network returns: embeddings, or a tuple that begins with them. `others` are its further inputs."""
         self._check_names(weights)
         if self.size is not None and tuple(images.shape[-2:]) != self.size:
             raise ValueError(f"images are {tuple(images.shape)}, but {self} takes height and width {self.size}")
@@ -102,10 +109,11 @@ class Net:
         if images.dtype == torch.uint8:
             images = scaled(images, next(iter(weights.parameters.values())).dtype)
         if images.device.type != "cuda":
-            return _called(module, weights.parameters, weights.statistics, images)
+            return _called(module, weights.parameters, weights.statistics, images, *others)
         with self.numerics.autocast():
             parameters = self.numerics.laid_out(weights.parameters)
-            return _called(module, parameters, weights.statistics, images).to(images.dtype)
+            outputs = _called(module, parameters, weights.statistics, images, *others)
+            return _pytree.tree_map(lambda leaf: leaf.to(images.dtype), outputs)
 
     def _check_names(self, weights: Weights) -> None:
         # A tensor left out would silently be taken from the empty module, and fail far from here.
@@ -117,9 +125,8 @@ class Net:
             raise ValueError(f"these are not the weights of {self}: {len(odd)} names differ, among them {first}")
 
 
-def _called(module: torch.nn.Module, parameters: Tensors, statistics: Tensors, images: Tensor) -> Tensor:
-    out: Tensor = functional_call(module, (parameters, statistics), (images,), tie_weights=False)
-    return out
+def _called(module: torch.nn.Module, parameters: Tensors, statistics: Tensors, *inputs: Tensor) -> Any:
+    return functional_call(module, (parameters, statistics), inputs, tie_weights=False)
 
 
 def scaled(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

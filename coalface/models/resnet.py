@@ -36,15 +36,15 @@ def stage(channels_in: int, channels_out: int, stride: int) -> nn.Sequential:
 
 
 class ResNet18(nn.Module):
-    def __init__(self, outputs: int, channels: int) -> None:
+    def __init__(self, outputs: int, channels: int, width: int) -> None:
         super().__init__()
-        self.conv1 = conv(channels, 64, 7, stride=2)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = stage(64, 64, 1)
-        self.layer2 = stage(64, 128, 2)
-        self.layer3 = stage(128, 256, 2)
-        self.layer4 = stage(256, 512, 2)
-        self.fc = nn.Linear(512, outputs)
+        self.conv1 = conv(channels, width, 7, stride=2)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.layer1 = stage(width, width, 1)
+        self.layer2 = stage(width, 2 * width, 2)
+        self.layer3 = stage(2 * width, 4 * width, 2)
+        self.layer4 = stage(4 * width, 8 * width, 2)
+        self.fc = nn.Linear(8 * width, outputs)
 
     def forward(self, images_NCHW: Tensor) -> Tensor:
         x = F.max_pool2d(F.relu(self.bn1(self.conv1(images_NCHW))), 3, stride=2, padding=1)
@@ -53,6 +53,9 @@ class ResNet18(nn.Module):
         return out
 
 
-def resnet18(outputs: int = 512, channels: int = 3) -> ResNet18:
-    """Any image size (the last map is averaged); `outputs` is 1 for an attack detector's logit, 1000 for ImageNet."""
-    return ResNet18(outputs, channels)
+def resnet18(outputs: int = 512, channels: int = 3, width: int = 64) -> ResNet18:
+    """Any image size (the last map is averaged); `outputs` is 1 for an attack detector's logit, 1000 for ImageNet.
+
+    `width` is the number of channels of the first stage: 64 is ResNet-18, less is for small machines.
+    """
+    return ResNet18(outputs, channels, width)

@@ -14,17 +14,17 @@ import torch
 from coalface import models
 from coalface.algorithms import METHODS
 from coalface.federation import Rounds
-from coalface.models.net import Net
 from tests import conftest
 
 FOLDER = Path(__file__).parents[1] / "goldens"
 
 
 def losses(name: str, folder: Path) -> list[float]:
-    net = Net("tiny", embedding=8, size=16)
-    # Two people per client where that is allowed: with one, a private head has nothing to tell apart.
-    each = 1 if METHODS[name].one_identity else 2
-    run = conftest.small_run(name, net, conftest.noise_population(clients=8, identities_each=each), folder)
+    population = conftest.small_population(name)
+    if METHODS[name].world == "faces":
+        # Two people per client where that is allowed: with one, a private head has nothing to tell apart.
+        population = conftest.noise_population(clients=8, identities_each=1 if METHODS[name].one_identity else 2)
+    run = conftest.small_run(name, conftest.small_net(name), population, folder)
     run.run(Rounds(rounds=4, cohort=4))
     return [row["losses"]["loss"] for row in run.stage.rounds()]
 

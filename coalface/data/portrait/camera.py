@@ -22,7 +22,7 @@ def develop(face: Numbers, light: Tensor, noise_key: Tensor) -> Tensor:
         for name in ("exposure", "curve", "contrast", "lift", "saturation", "noise", "compression")
     }
     height, width = light.shape[-2:]
-    image = _focused(light, face["blur_x"], face["blur_y"])
+    image = focused(light, face["blur_x"], face["blur_y"])
     image.mul_(f["exposure"] * colour(face, "white"))
     image.div_((image * 0.18).add_(1))  # film rolls off where light is strong
     grey = 0.3 * image[:, :1] + 0.59 * image[:, 1:2] + 0.11 * image[:, 2:]
@@ -34,7 +34,7 @@ def develop(face: Numbers, light: Tensor, noise_key: Tensor) -> Tensor:
     return image.clamp_(0, 1).mul_(255).add_(0.5).to(torch.uint8)
 
 
-def _focused(image: Tensor, radius_x: Tensor, radius_y: Tensor) -> Tensor:
+def focused(image: Tensor, radius_x: Tensor, radius_y: Tensor) -> Tensor:
     """Each image blurred by its own two radii, given as shares of the image: one matrix from either side."""
     height, width = image.shape[-2:]
     return _blur(height, radius_y)[:, None] @ image @ _blur(width, radius_x)[:, None].transpose(2, 3)

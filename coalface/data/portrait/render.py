@@ -31,6 +31,12 @@ _FAR, _NEAR = -0.55, 1.45  # depths that become 0 and 1
 def render(identities: Identities, sitting: dict[str, Tensor], noise_key: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Images uint8 [n, 3, H, W] and depth float32 [n, H, W], of each person at their sitting (see ``sit``)."""
     f = numbers(identities, sitting)
+    light, depth = scene(identities, f, size)
+    return develop(f, light, noise_key.to(light.device)), depth
+
+
+def scene(identities: Identities, f: Numbers, size: int) -> tuple[Tensor, Tensor]:
+    """The light that reaches the camera, float32 [n, 3, H, W], and depth [n, H, W]; ``f`` is from ``numbers``."""
     c = _colours(identities, f)
     soft = 2 * EXTENT / size / 0.74  # a pixel, in half head widths
 
@@ -64,9 +70,8 @@ def render(identities: Identities, sitting: dict[str, Tensor], noise_key: Tensor
     head = head + (glare * f["lens_glare"])[:, None] * lamp.key
     head = blend(head, rim, c["frame"] * (lamp.key + lamp.fill))
 
-    scene = body(f, lamp, ray, backdrop(f, size), c["skin"], c["hair"])
-    light = blend(scene, hit.cover, head)
-    return develop(f, light, noise_key.to(light.device)), _face_depth(hit, hair)
+    behind = body(f, lamp, ray, backdrop(f, size), c["skin"], c["hair"])
+    return blend(behind, hit.cover, head), _face_depth(hit, hair)
 
 
 def _cast(f: Numbers, height: Tensor, here: Tensor, hit: Hit) -> Tensor:

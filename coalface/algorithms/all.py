@@ -1,0 +1,34 @@
+"""All: the recordings of every centre in one place. What FedPAD would be without its reason to exist.
+
+keeps   nothing
+sends   EVERY RECORDING, before the first round
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from torch import Tensor
+
+from coalface import wire
+from coalface.algorithms.fedpad import FedPAD
+from coalface.data.population import Population
+from coalface.method import Types
+from coalface.wire import Revealed, sends
+
+
+@dataclass(frozen=True)
+class Collected(wire.Upload):
+    weight = None
+    recordings: Revealed[Tensor] = sends("EVERY RECORDING of every centre, before the first round")
+
+
+@dataclass(frozen=True)
+class AllCentres(FedPAD):
+    """FedPAD with a single centre that holds everybody's recordings: the mean of one update is that update."""
+
+    types: ClassVar[Types] = replace(FedPAD.types, collected=Collected)
+
+    def clients(self, population: Population) -> Population:
+        return population.pooled()

@@ -1,0 +1,103 @@
+"""Data centres as clients: each holds the recordings of one domain, live and attack; users have another domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from coalface.data.faceset import FaceSet
+from coalface.data.population import Population
+from coalface.data.recordings import Recordings, join
+
+FOUR = ("O", "C", "I", "M")  # OULU-NPU, CASIA-MFSD, Idiap Replay-Attack, MSU-MFSD: the paper's usual protocols
+
+
+@dataclass(frozen=True)
+class DomainData:
+    """Which domains are data centres, which is the users', and how much is recorded in each."""
+
+    target: str = "M"  # the users' domain, which nobody trains on
+    centres: tuple[str, ...] = ()  # empty: those of O, C, I and M that are not the target
+    size: int = 64  # pixels
+    subjects: int = 20  # of each centre, to train on
+    dev_subjects: int = 10  # of each centre, for the threshold
+    test_subjects: int = 20  # of the users
+    videos: int = 2  # of each subject, live, and as many attacks
+    frames: int = 4  # of each video
+
+    def __post_init__(self) -> None:
+        if self.target in self.centres:
+            raise ValueError(f"{self.target} is the users' domain: it cannot be a data centre too")
+        if len(set(self.centres)) < len(self.centres):
+            raise ValueError(f"each data centre is one domain, not {', '.join(self.centres)}")
+
+    def sources(self) -> tuple[str, ...]:
+        """The domains of the data centres."""
+        return self.centres or tuple(name for name in FOUR if name != self.target)
+
+
+class Draw(Protocol):
+    """Where recordings come from: ``coalface.data.attacks.draw_domain`` draws synthetic ones."""
+
+    def __call__(
+        self,
+        name: str,
+        split: str,
+        subjects: int,
+        videos: int,
+        frames: int,
+        size: int,
+        seed: int,
+        device: torch.device | str,
+    ) -> Recordings: ...
+
+
+@dataclass(frozen=True)
+class DomainWorld:
+    """Centres that train, their own dev recordings for the threshold, and the users' test recordings."""
+
+    clients: Population
+    dev: dict[str, Recordings]
+    test: Recordings
+
+
+def load(data: DomainData, seed: int, device: torch.device, draw: Draw) -> DomainWorld:
+    """All recordings of a run. Nobody is in two splits."""
+
+    def drawn(name: str, split: str, subjects: int) -> Recordings:
+        return draw(name, split, subjects, data.videos, data.frames, data.size, seed, device)
+
+    return DomainWorld(
+        clients=centres([drawn(name, "train", data.subjects) for name in data.sources()]),
+        dev={name: drawn(name, "dev", data.dev_subjects) for name in data.sources()},
+        test=drawn(data.target, "test", data.test_subjects),
+    )
+
+
+def centres(domains: Sequence[Recordings]) -> Population:
+    """One client for each domain. Its label 0 is attack and 1 is live; pooled, domain k has 2k and 2k + 1.
+
+    So a population of centres is one of faces whose "identities" are the attacks and the live frames of each domain,
+    and everything that runs clients runs centres.
+    """
+    together = join(domains)
+    domain = torch.repeat_interleave(torch.tensor([len(part) for part in domains]))
+    label = 2 * domain.to(together.attack.device) + together.live
+    order = label.argsort(stable=True)
+    counts = torch.bincount(label, minlength=2 * len(domains)).cpu()
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    for number in range(len(domains)):
+        attacks, live = counts[2 * number : 2 * number + 2].tolist()
+        if not attacks or not live:
+            raise ValueError(f"centre {number} holds {live} live and {attacks} attack frames: it needs both to learn")
+    faces = FaceSet(together.images[order], offsets, together.depth[order])
+    return Population(faces, tuple((2 * number, 2 * number + 1) for number in range(len(domains))))
+
+
+def live(labels: Tensor) -> Tensor:
+    """Whether each label of a centre, or of pooled centres, is live: float [n], the target of a detector."""
+    return (labels % 2).to(torch.get_default_dtype())

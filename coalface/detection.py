@@ -1,0 +1,156 @@
+"""A whole run of attack detection: data centres train, and the detector is tested on a domain that none of them has.
+
+Its stages are those of ``Experiment``: the same rounds, checkpoints, engines and resume.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coalface import provenance, seeding, tree
+from coalface.algorithms import METHODS
+from coalface.config import DetectionRun, method_name, to_json
+from coalface.data.attacks import draw_domain
+from coalface.data.centres import DomainWorld, Draw, load
+from coalface.experiment import EngineName, Experiment, disclosure, json_bytes, traffic
+from coalface.liveness import liveness
+from coalface.method import Method
+from coalface.models import complete_settings
+from coalface.models.checkpoints import load_weights, save_weights
+from coalface.models.net import Net, Weights
+from coalface.protocols.leave_one_out import judge, scored
+from coalface.report.progress import Progress
+from coalface.report.tables import markdown_table
+from coalface.store import Stage, explained, write_atomically
+
+RATES = ("hter", "eer", "auc")
+
+
+class Detection(Experiment):
+    """One run in one folder, and one in a folder below it for each of its ends."""
+
+    run: DetectionRun  # type: ignore[assignment]  # the stages ask a run for what both kinds have
+    world: DomainWorld  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        run: DetectionRun,
+        out: Path,
+        device: torch.device,
+        progress: Progress,
+        command: str,
+        engine: EngineName = "auto",
+        world: DomainWorld | None = None,
+    ) -> None:
+        """``world`` are recordings that are there already; without it they are drawn."""
+        self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
+        self.engine_name = engine
+        self.began = time.perf_counter()
+        run.numerics.switch_on()
+        self.net = detector_net(run)
+        self.given = load_weights(Path(run.weights), self.net) if run.weights else None
+        self.world = world or self._drawn()
+        run.method.check(self.world.clients)
+        self.check_engine()
+
+    def execute(self) -> dict[str, Any]:
+        """The result, as written to result.json."""
+        run = self.run
+        with explained(self.out):
+            self.out.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.out / "config.json", json_bytes(to_json(run)))
+        name = method_name(run.method)
+        done = self.stage(
+            name, self.out, run.method, self.world.clients, self.first_weights(), run.rounds, run.training, True
+        )
+        for number, weights in enumerate(done.models):
+            save_weights(self.out / ("model.safetensors" if not number else f"model{number}.safetensors"), weights)
+        metrics = {name: self.judged(run.method, done.server, done.stage, replicates=1000)}
+        metrics |= {end: self._end(end)["metrics"][end] for end in run.ends if end != name}
+        ledger, rounds = done.stage.ledger(), done.stage.rounds()
+        result = {
+            "title": f"{name}, {'&'.join(run.data.sources())} → {run.data.target}",
+            "method": name,
+            "model": self.net.name,
+            "command": self.command,
+            "seed": run.seed,
+            "rounds": run.rounds.rounds,
+            "clients": len(self.world.clients),
+            "metrics": metrics,
+            "disclosure": disclosure(run.method),
+            "bytes": traffic(ledger),
+            "seconds": {"federated": sum(row["seconds"] for row in rounds), "this_process": self._seconds()},
+            "engine": done.engine,
+            "config_sha256": run.sha256(),
+            "checkpoint_sha256": tree.sha256(done.server),
+            "private_sha256": done.stage.private.sha256(),
+            **provenance.describe(self.device),
+        }
+        write_atomically(self.out / "result.json", json_bytes(result))
+        return result
+
+    def first_weights(self) -> Weights:
+        """The weights that the server sends out first: loaded, or fresh."""
+        weights = self.given or self.net.fresh(seeding.derive(self.run.seed, "weights"))
+        return weights.map(lambda leaf: leaf.to(self.device))
+
+    def scores(self, method: Method, server: Any, stage: Stage) -> dict[str, float]:
+        """The numbers of an evaluated round, by frame."""
+        judged = self.judged(method, server, stage, replicates=0)
+        return {rate: sum(row["frame"][rate] for row in judged) / len(judged) for rate in RATES}
+
+    def judged(self, method: Method, server: Any, stage: Stage, replicates: int) -> list[dict[str, Any]]:
+        """Rates on the users' recordings at the centres' threshold: of the detector, or of each centre's own."""
+        models = self.models(method, server, stage)
+        rows = []
+        for detectors in [[model] for model in models] if method.personal else [models]:
+
+            def scorer(images: Tensor, detectors: list[Weights] = detectors) -> Tensor:
+                return liveness(self.net, detectors, images)
+
+            dev = {name: scored(scorer, recordings) for name, recordings in self.world.dev.items()}
+            test = scored(scorer, self.world.test)
+            found = judge(self.run.data.target, test, dev, self.run.seed, replicates=replicates)
+            rows.append(found.as_dict())
+        return rows
+
+    def _drawn(self) -> DomainWorld:
+        draw: Draw = draw_domain
+        with self.progress.stage("recordings", total=1) as bar:
+            world = load(self.run.data, self.run.seed, self.device, draw)
+            bar.advance(1)
+        return world
+
+    def _end(self, name: str) -> dict[str, Any]:
+        run = replace(self.run, method=METHODS[name](), model="", weights="", ends=())
+        return Detection(
+            run, self.out / name, self.device, self.progress, self.command, self.engine_name, self.world
+        ).execute()
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+
+def detector_net(run: DetectionRun) -> Net:
+    """The network of a run, with one output."""
+    name = run.model or run.method.network
+    wanted = {"outputs": 1, "embedding": 1, "size": run.data.size, "width": run.width}
+    known = complete_settings(name, {})
+    settings: dict[str, Any] = {key: value for key, value in wanted.items() if key in known}
+    return Net(name, run.numerics, **settings)
+
+
+def table(result: dict[str, Any]) -> str:
+    """The method and its ends in percent, by frame and by video; of several centres' own detectors the mean."""
+    header = ["", *(f"{rate.upper()}, {unit}" for unit in ("frame", "video") for rate in RATES)]
+    rows = []
+    for name, judged in result["metrics"].items():
+        means = [sum(row[unit][rate] for row in judged) / len(judged) for unit in ("frame", "video") for rate in RATES]
+        rows.append([name, *(f"{100 * mean:.1f}" for mean in means)])
+    return f"{result['title']}\n\n{markdown_table(rows, header)}"

@@ -1,0 +1,25 @@
+"""What a detector says of frames: the only thing that attack detection is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from coalface.models.net import Net, Weights
+
+
+def liveness(net: Net, detectors: Weights | Sequence[Weights], images: Tensor, batch: int = 256) -> Tensor:
+    """The probability of live [n] for uint8 images, by the running statistics; of several detectors the mean."""
+    several = [detectors] if isinstance(detectors, Weights) else detectors
+    if not several:
+        raise ValueError("no detector to ask: give one or more")
+    with torch.no_grad():
+        scores = torch.stack([_one(net, weights, images, batch) for weights in several])
+    return scores.mean(dim=0)
+
+
+def _one(net: Net, weights: Weights, images: Tensor, batch: int) -> Tensor:
+    device = next(iter(weights.parameters.values())).device
+    return torch.cat([net(weights, chunk.to(device))[:, 0].sigmoid() for chunk in images.split(batch)])
