@@ -148,6 +148,7 @@ def row(clients: int, found: dict[int, dict[str, float]]) -> dict[str, float]:
         "start_seconds": round(one["start_seconds"], 4),
         "rounds_per_second": round(1 / one["round_seconds"], 2),
         "peak_mib": round(one["peak_mib"], 1),
+        "start_seconds_over_100_clients": round(one["start_seconds"] / base["start_seconds"], 3),
         "round_seconds_over_100_clients": round(one["round_seconds"] / base["round_seconds"], 3),
         "memory_over_100_clients": round(one["peak_mib"] / base["peak_mib"], 3),
     }
