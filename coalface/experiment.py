@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from coalface import provenance, seeding, tree, wire
+from coalface import provenance, seeding, speed, tree, wire
 from coalface.algorithms.centralised import Centralised
 from coalface.config import Central, ConfigError, Run, method_name, to_json
 from coalface.data import world
@@ -48,6 +48,7 @@ class Outcome:
     stage: Stage
     models: list[Weights]  # the global one, or a sample of the clients' own
     engine: str
+    form: str  # how the engine ran the clients, and why
 
 
 class Experiment:
@@ -99,7 +100,7 @@ class Experiment:
         if (head := run.method.head(federated.server)) is not None:
             write_atomically(self.out / "head.safetensors", safetensors.torch.save({"head": head.contiguous().cpu()}))
         models = {"start": [start], "method": federated.models, "central": central.models}
-        return self.write_result(models, federated, self.personally(start, federated, central))
+        return self.write_result(models, federated, central, self.personally(start, federated, central))
 
     def start(self) -> tuple[Weights, Tensor | None]:
         """The weights that the server sends out first: loaded, pre-trained on public faces, or fresh.
@@ -142,6 +143,7 @@ class Experiment:
         population = method.clients(population)
         stage = Stage(folder, method.types.server, method.types.private, self.run.sha256(), self.device)
         engine = self.engine(method, population, stage, rules, training)
+        form = self.form(engine, method, population, rules, training)
         if faulty and self.run.faults.any():
             engine = Faulty(engine, self.run.faults)
         federation = Federation(
@@ -166,7 +168,7 @@ class Experiment:
                 shown = {**entry.losses, **entry.scores}
                 note = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
                 bar.advance(0 if entry.void else 1, note="void round" if entry.void else note)
-        return Outcome(server, stage, self.models(method, server, stage), engine.name)
+        return Outcome(server, stage, self.models(method, server, stage), engine.name, form)
 
     def check_engine(self) -> None:
         """Refuse an engine that cannot run the method, before anything is done."""
@@ -187,6 +189,16 @@ class Experiment:
     def scores(self, method: Method, server: Any, stage: Stage) -> dict[str, float]:
         """The numbers of an evaluated round."""
         return self.verification.scores(self.models(method, server, stage), method.head(server))
+
+    def form(self, engine: Engine, method: Method, population: Population, rules: Rounds, training: Training) -> str:
+        """How this engine runs the clients, and why not faster, in words for the report."""
+        several = why_several_steps(method, training, int(population.counts().max()), rules.max_norm)
+        if isinstance(engine, Stacked):
+            return "one step for many clients" if several is None else f"stacked steps: {several}"
+        if len(population) == 1:
+            return "one client"
+        why = "asked for" if self.engine_name == "sequential" else why_not(method) or several
+        return f"one client after another: {why}"
 
     @staticmethod
     def models(method: Method, server: Any, stage: Stage) -> list[Weights]:
@@ -224,7 +236,7 @@ class Experiment:
         return numbers
 
     def write_result(
-        self, models: dict[str, list[Weights]], federated: Outcome, personal: dict[str, Any]
+        self, models: dict[str, list[Weights]], federated: Outcome, central: Outcome, personal: dict[str, Any]
     ) -> dict[str, Any]:
         """Evaluate every end, and write result.json and report.html."""
         run, ledger, rounds = self.run, federated.stage.ledger(), federated.stage.rounds()
@@ -237,8 +249,8 @@ class Experiment:
                 if len(several) > 1:
                     metrics[name]["mean_over_clients"] = self.verification.scores(several, head)
                 bar.advance(1)
-        seconds = sum(row["seconds"] for row in rounds)
-        images = sum(row["images"] for row in ledger)
+        fast = speed.images_per_second(ledger, rounds)
+        central_fast = speed.images_per_second(central.stage.ledger(), central.stage.rounds())
         result = {
             "title": f"{method_name(run.method)} on {run.data.kind()}",
             "method": method_name(run.method),
@@ -253,9 +265,17 @@ class Experiment:
             **({"personal": personal} if personal else {}),
             "disclosure": disclosure(run.method),
             "bytes": traffic(ledger),
-            "seconds": {"federated": seconds, "this_process": time.perf_counter() - self.began},
-            "images_per_second": images / seconds if seconds else None,
+            "seconds": {
+                "federated": sum(row["seconds"] for row in rounds),
+                "this_process": time.perf_counter() - self.began,
+            },
             "engine": federated.engine,
+            "engine_form": federated.form,
+            "images_per_second": fast,
+            "central_images_per_second": central_fast,
+            "share_of_central_speed": fast / central_fast if fast and central_fast else None,
+            "outside_training": speed.outside_training(ledger, rounds),
+            "peak_memory": speed.peak_memory(self.device),
             "config_sha256": run.sha256(),
             "partition_sha256": self.world.partition.manifest()["sha256"],
             "checkpoint_sha256": tree.sha256(federated.server),

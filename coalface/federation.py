@@ -20,6 +20,9 @@ from coalface.method import Method
 from coalface.models.net import Net
 from coalface.received import Received
 
+SLOW_CHECKPOINT = 0.5  # seconds; quicker ones are written as often as the rules say
+CHECKPOINT_SHARE = 0.1  # of the time, at most, for slow ones
+
 
 @dataclass(frozen=True)
 class Rounds:
@@ -31,7 +34,7 @@ class Rounds:
     deadline: float = 0.0  # seconds after which an upload is late; 0 waits for ever
     max_norm: float = 0.0  # an upload of a larger norm is refused; 0 sets no bound
     attempts: int = 10  # tries at one round before giving up
-    checkpoint_every: int = 1
+    checkpoint_every: int = 1  # rounds; more where writing one is slow, so that it takes a tenth of the time at most
     evaluate_every: int = 0  # rounds between two evaluations; 0 evaluates the last round only
 
     def __post_init__(self) -> None:
@@ -107,11 +110,17 @@ class Federation:
 
     def run(self, server: Any, first_round: int = 1) -> Iterator[tuple[RoundRecord, Any]]:
         """Rounds ``first_round`` to the last: each one's record and the server's state after it."""
+        not_before = 0.0  # on the clock: a server that holds much about many clients takes seconds to write
         for round_ in range(first_round, self.rules.rounds + 1):
             for attempt in range(self.rules.attempts):
                 entry, server = self.round(server, round_, attempt)
-                if not entry.void and (round_ % self.rules.checkpoint_every == 0 or round_ == self.rules.rounds):
+                began = time.perf_counter()
+                due = round_ % self.rules.checkpoint_every == 0 and began >= not_before
+                if not entry.void and (due or round_ == self.rules.rounds):
                     self.recorder.checkpoint(round_, server)
+                    ended = time.perf_counter()
+                    if ended - began > SLOW_CHECKPOINT:
+                        not_before = ended + (ended - began) / CHECKPOINT_SHARE
                 yield entry, server
                 if not entry.void:
                     break

@@ -1,4 +1,4 @@
-"""The simulated clients' own state: on disk per client, apart from the server's, in memory up to a bound.
+"""The simulated clients' own state: on disk, apart from the server's, and in memory up to a bound.
 
 Each version is tagged with the round that made it. A round reads versions from before it, so a repeated round starts
 from the same state as its first try, and a resumed run from the same state as an undisturbed one.
@@ -7,44 +7,48 @@ from the same state as its first try, and a resumed run from the same state as a
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
-import safetensors.torch
 import torch
+from torch import Tensor
 
 from coalface import tree, wire
+from coalface.segments import Key, Segments
+
+ENTRY = 2048  # bytes that Python spends on a held state besides its tensors' numbers; for small states that is most
+FILE = 64 << 20  # bytes of state in a file, at most, unless one state is more
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Held:
-    round: int
     state: wire.Private
-    size: int
-    saved: bool
+    size: int  # bytes
 
 
 class PrivateStore:
-    """Versions of each client's Private, newest in memory; the least recently used are spilled to disk."""
+    """Versions of each client's Private, newest in memory; the least recently used are spilled to disk.
+
+    A round costs what its cohort costs, however many clients have kept something before: only unsaved versions are
+    looked at when it is flushed, and only clients with more than one version when old ones are pruned.
+    """
 
     def __init__(
         self, folder: Path, kind: type[wire.Private] | None, device: torch.device, memory: int = 1 << 30
     ) -> None:
-        self._folder = folder
         self._kind = kind
         self._device = device
         self._memory = memory  # bytes of state held in memory
-        self._held: OrderedDict[tuple[int, int], _Held] = OrderedDict()  # (client, round)
+        self._held: OrderedDict[Key, _Held] = OrderedDict()
+        self._unsaved: set[Key] = set()
         self._size = 0
         self._this_round: set[int] = set()  # clients that kept something in the round that is not yet settled
         self._newest: dict[int, list[int]] = {}  # client -> rounds of its versions, rising, in memory or on disk
-        if kind is not None and folder.exists():
-            for file in folder.glob("*/*.safetensors"):
-                self._newest.setdefault(int(file.parent.name), []).append(int(file.stem))
-            for rounds in self._newest.values():
-                rounds.sort()
+        self._several: set[int] = set()  # clients with more than one version
+        self._disk = Segments(folder)
+        for client, made in self._disk.found():
+            self._add_version(client, made)
 
     def load(self, client: int, round_: int) -> wire.Private | None:
         """What this client kept from its last round before this one; None before its first."""
@@ -55,27 +59,24 @@ class PrivateStore:
         if key in self._held:
             self._held.move_to_end(key)
         else:
-            flat = safetensors.torch.load_file(self._path(*key))
-            self._hold(key, tree.rebuild(self._kind, flat), saved=True)
+            self._hold(key, tree.rebuild(self._kind, self._disk.read(key)), saved=True)
         state: wire.Private = tree.transform(lambda leaf: leaf.to(self._device), self._held[key].state)
         return state
 
     def keep(self, client: int, round_: int, private: wire.Private) -> None:
         """A new version; it replaces one of the same round."""
         self._this_round.add(client)
-        versions = self._newest.setdefault(client, [])
-        if round_ not in versions:
-            versions.append(round_)
+        if round_ not in self._newest.get(client, ()):
+            self._add_version(client, round_)
         self._drop((client, round_))
         # On the host: a GPU's memory must not grow with the number of clients.
-        self._hold((client, round_), tree.transform(lambda leaf: leaf.cpu(), private), saved=False)
+        self._hold((client, round_), tree.transform(_on_its_own, private), saved=False)
 
     def settle_round(self) -> None:
         """The round counts. Versions since the last flush that it made obsolete are gone: no resume could read them."""
         for client in self._this_round:
             for made in self._newest[client][:-1]:
-                held = self._held.get((client, made))
-                if held is not None and not held.saved:
+                if (client, made) in self._unsaved:
                     self._remove(client, made)
         self._this_round.clear()
 
@@ -87,19 +88,27 @@ class PrivateStore:
 
     def flush(self) -> None:
         """Write every unsaved version and wait until the disk has it."""
-        for key, held in self._held.items():
-            if not held.saved:
-                self._save(key, held)
+        batch: list[Key] = []
+        size = 0
+        for key in sorted(self._unsaved):
+            if size + self._held[key].size > FILE:
+                self._save(batch)
+                batch, size = [], 0
+            batch.append(key)
+            size += self._held[key].size
+        self._save(batch)
 
     def prune(self, oldest: int) -> None:
         """Remove versions that no run resumed at round ``oldest`` or later could read."""
-        for client, rounds in self._newest.items():
-            needed = [made for made in rounds if made <= oldest][-1:]
-            for made in [made for made in rounds if made < oldest and made not in needed]:
+        for client in sorted(self._several):
+            *obsolete, _ = [made for made in self._newest[client] if made <= oldest] or [0]
+            for made in obsolete:
                 self._remove(client, made)
+        self._disk.compact()
 
     def rewind(self, round_: int) -> None:
         """Forget everything made after a round."""
+        self._disk.forget_after(round_)
         for client, rounds in list(self._newest.items()):
             for made in [made for made in rounds if made > round_]:
                 self._remove(client, made)
@@ -115,38 +124,47 @@ class PrivateStore:
         """Clients that keep something."""
         return sorted(self._newest)
 
-    def _hold(self, key: tuple[int, int], state: wire.Private, saved: bool) -> None:
+    def _add_version(self, client: int, made: int) -> None:
+        versions = self._newest.setdefault(client, [])
+        versions.append(made)
+        if len(versions) > 1:
+            self._several.add(client)
+
+    def _hold(self, key: Key, state: wire.Private, saved: bool) -> None:
         size = sum(leaf.nbytes for leaf in tree.leaves(state).values())
-        self._held[key] = _Held(key[1], state, size, saved)
+        self._held[key] = _Held(state, size)
+        if not saved:
+            self._unsaved.add(key)
         self._size += size
-        while self._size > self._memory and len(self._held) > 1:
-            oldest, held = next(iter(self._held.items()))
-            if not held.saved:
-                self._save(oldest, held)
+        while self._size + ENTRY * len(self._held) > self._memory and len(self._held) > 1:
+            oldest = next(iter(self._held))
+            if oldest in self._unsaved:
+                self._save([oldest])  # in a file of its own, which goes at once should the round be void
             self._drop(oldest)
 
-    def _drop(self, key: tuple[int, int]) -> None:
+    def _drop(self, key: Key) -> None:
         if key in self._held:
             self._size -= self._held.pop(key).size
+            self._unsaved.discard(key)
 
     def _remove(self, client: int, made: int) -> None:
         self._drop((client, made))
-        self._path(client, made).unlink(missing_ok=True)
-        self._newest[client].remove(made)
-        if not self._newest[client]:
+        if (client, made) in self._disk:
+            self._disk.forget((client, made))
+        versions = self._newest[client]
+        versions.remove(made)
+        if len(versions) < 2:
+            self._several.discard(client)
+        if not versions:
             del self._newest[client]
 
-    def _save(self, key: tuple[int, int], held: _Held) -> None:
-        path = self._path(*key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".aside")
-        with aside.open("wb") as file:
-            leaves = tree.leaves(held.state)
-            file.write(safetensors.torch.save({k: v.detach().cpu().contiguous() for k, v in leaves.items()}))
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-        held.saved = True
+    def _save(self, keys: list[Key]) -> None:
+        if keys:
+            self._disk.write({key: tree.leaves(self._held[key].state) for key in keys})
+            self._unsaved.difference_update(keys)
 
-    def _path(self, client: int, made: int) -> Path:
-        return self._folder / str(client) / f"{made}.safetensors"
+
+def _on_its_own(leaf: Tensor) -> Tensor:
+    """The tensor on the host; a copy where it is a view, which would hold a whole launch of clients in memory."""
+    leaf = leaf.detach().cpu()
+    return leaf.clone() if leaf.untyped_storage().nbytes() > leaf.nbytes else leaf

@@ -174,3 +174,15 @@ def test_an_error_in_a_client_says_where(run: SmallRun) -> None:
 def test_bad_rules_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError):
         Rounds(**wrong)  # type: ignore[arg-type]
+
+
+def test_slow_checkpoints_become_rare_but_the_last_is_there(run: SmallRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    monkeypatch.setattr(run.stage, "checkpoint", lambda round_, server: written.append(round_))
+    run.run(Rounds(rounds=4))
+    assert written == [1, 2, 3, 4]
+    written.clear()
+    monkeypatch.setattr("coalface.federation.SLOW_CHECKPOINT", 0.0)
+    monkeypatch.setattr("coalface.federation.CHECKPOINT_SHARE", 1e-12)
+    run.run(Rounds(rounds=4))
+    assert written == [1, 4]

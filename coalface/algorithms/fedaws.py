@@ -26,7 +26,6 @@ from coalface.data.population import ClientFaces
 from coalface.local import Batch, Losses
 from coalface.method import Local
 from coalface.models.net import Net
-from coalface.normalisation import moved
 from coalface.objectives import spread_out
 from coalface.objectives.positive_hinge import positive_hinge
 from coalface.received import Received
@@ -66,10 +65,9 @@ class FedAwS(RevealedEmbedding):
         return {"loss": loss, "dead_hinge": dead}
 
     def server_round(self, server: Server, received: Received) -> Server:
-        embeddings = with_revealed(server.class_embeddings, received)
-        known = embeddings.any(dim=1)
-        embeddings[known] = self.spread(embeddings[known])
-        return Server(moved(server.backbone, received.mean("backbone")), embeddings)
+        after = with_revealed(server, received)
+        after.class_embeddings[after.known] = self.spread(after.class_embeddings[after.known])
+        return after
 
     def spread(self, w_CD: Tensor) -> Tensor:
         """The server's step on the class embeddings that it holds."""

@@ -22,7 +22,6 @@ from coalface.data.population import ClientFaces
 from coalface.local import Batch, Losses
 from coalface.method import Local, Types
 from coalface.models.net import Net
-from coalface.normalisation import moved
 from coalface.received import Received
 from coalface.wire import sends
 
@@ -62,11 +61,12 @@ class FedFV(RevealedEmbedding):
 
     def open_round(self, server: Server, called: list[int], generator: torch.Generator) -> Opened:
         """Equivalents of clients that are not called, the same for all; or, if they are too few, of all others."""
-        known = server.known.nonzero().flatten().cpu()
-        outside = known[~torch.isin(known, torch.tensor(called))]
+        known = server.known.cpu()
+        outside = known.index_fill(0, torch.tensor(called), False).nonzero().flatten()
         if len(outside) >= self.fused:
             members = self.draw(server, outside, generator)
             return Opened(dict.fromkeys(called, members), dict.fromkeys(called, self.mixed(server, members)))
+        known = known.nonzero().flatten()
         each = {client: self.draw(server, known[known != client], generator) for client in called}
         return Opened(each, {client: self.mixed(server, members) for client, members in each.items()})
 
@@ -106,8 +106,7 @@ class FedFV(RevealedEmbedding):
         return {"loss": -F.log_softmax(logits, dim=1)[:, 0], "own_cosine": own}
 
     def server_round(self, server: Server, received: Received) -> Server:
-        embeddings = with_revealed(server.class_embeddings, received)
-        return Server(moved(server.backbone, received.mean("backbone")), embeddings)
+        return with_revealed(server, received)
 
 
 def fuse(embeddings_CD: Tensor, members_NK: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ What the server does with the class embeddings, and what it sends besides a clie
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -22,11 +23,11 @@ from coalface.data.population import ClientFaces, Population
 from coalface.method import Method, Types
 from coalface.metrics.collapse import max_cosine, mean_cosine
 from coalface.models.net import Net, Weights
-from coalface.normalisation import SharedNormalisation, change, travelling
+from coalface.normalisation import SharedNormalisation, change, moved, travelling
 from coalface.received import Received
 from coalface.wire import Count, Revealed, Summed, sends
 
-LARGEST_MAX_COSINE = 10_000  # classes; above it the highest cosine would cost more than the round
+MONITORED = 4096  # classes; of more, a sample is looked at: all pairs would cost more than the round
 
 Init = Literal["random", "mean_feature"]
 
@@ -35,11 +36,7 @@ Init = Literal["random", "mean_feature"]
 class Server:
     backbone: Weights
     class_embeddings: Tensor  # [C, d], unit rows; a row of zeros is a client that was not heard from yet
-
-    @property
-    def known(self) -> Tensor:
-        """Whose class embedding is here, bool [C]."""
-        return self.class_embeddings.any(dim=1)
+    known: Tensor  # bool [C]: whose class embedding is here
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,8 @@ class RevealedEmbedding(Method):
         embeddings = torch.zeros(len(population), net.embedding)
         if self.init == "random":
             embeddings = F.normalize(torch.randn(embeddings.shape, generator=generator), dim=1)
-        return Server(weights, embeddings.to(device_of(weights)))
+        known = torch.full((len(population),), self.init == "random")
+        return Server(weights, embeddings.to(device_of(weights)), known.to(device_of(weights)))
 
     def broadcast(self, server: Server, opened: Any, client: int) -> Any:
         return Broadcast(server.backbone, server.class_embeddings[client])
@@ -95,11 +93,12 @@ class RevealedEmbedding(Method):
         return Upload(backbone, F.normalize(trained.class_embedding, dim=0), images=len(faces))
 
     def monitors(self, server: Server) -> dict[str, float]:
-        rows = server.class_embeddings[server.known]
-        if len(rows) < 2:
+        known = server.known.nonzero().flatten()
+        if len(known) < 2:
             return {}
+        rows = server.class_embeddings[known[:: ceil(len(known) / MONITORED)]]
         found = {"class_mean_cosine": mean_cosine(rows)}
-        if len(rows) <= LARGEST_MAX_COSINE:
+        if len(rows) == len(known):  # the highest cosine of a sample would say little of the highest of all
             found["class_max_cosine"] = max_cosine(rows)
         return found
 
@@ -107,12 +106,17 @@ class RevealedEmbedding(Method):
         return server.backbone
 
 
-def with_revealed(embeddings_CD: Tensor, received: Received) -> Tensor:
-    """The server's class embeddings with those that clients have just sent; of unit length, whatever they sent."""
+def with_revealed(server: Server, received: Received) -> Server:
+    """The server with the mean change, and with what clients have just sent; of unit length, whatever they sent."""
     sent = received.revealed("class_embedding")
-    clients = torch.tensor(list(sent), device=embeddings_CD.device)
-    rows = torch.stack([embedding.to(embeddings_CD.device) for embedding in sent.values()])
-    return embeddings_CD.index_copy(0, clients, F.normalize(rows, dim=1))
+    device = server.class_embeddings.device
+    clients = torch.tensor(list(sent), device=device)
+    rows = torch.stack([embedding.to(device) for embedding in sent.values()])
+    return Server(
+        moved(server.backbone, received.mean("backbone")),
+        server.class_embeddings.index_copy(0, clients, F.normalize(rows, dim=1)),
+        server.known.index_copy(0, clients, rows.any(dim=1)),
+    )
 
 
 def device_of(weights: Weights) -> torch.device:

@@ -38,7 +38,7 @@ class Partition:
     seed: int | None = None  # None where it was put together by hand
 
     def __post_init__(self) -> None:
-        used = np.fromiter(chain.from_iterable(who for _, who in self._roles()), dtype=np.int64)
+        used = np.fromiter(chain(self.public, self.validation, self.test, *self.clients), dtype=np.int64)
         if len(used) and used.min() < 0:
             raise ValueError(f"identity numbers start at 0, not {used.min()}")
         if self.identities is not None and len(used) and used.max() >= self.identities:

@@ -68,28 +68,57 @@ def by_mean(w_CD: Tensor, max_cos: float, *, nearest: int = 0, block: int = 4096
 
 
 def repulsion(w_CD: Tensor, max_cos: float, *, nearest: int = 0, block: int = 4096) -> Repulsion:
-    """Every row against all the others, or against its ``nearest`` only (FedAwS's negative mining for many classes)."""
+    """Every row against all the others, or against its ``nearest`` only (FedAwS's negative mining for many classes).
+
+    A cosine serves both its rows, so half the tiles are made; and a tile without an active pair, which most are once
+    classes are apart, costs its product and one look at its highest cosine.
+    """
     if block < 1 or nearest < 0:
         raise ValueError(f"block must be at least 1 and nearest at least 0, not {block} and {nearest}")
     pushes, active = torch.zeros_like(w_CD), torch.zeros_like(w_CD[:, 0])
     highest = w_CD.new_tensor(ITSELF)
+    closest = Nearest(w_CD, min(nearest, len(w_CD) - 1)) if nearest and len(w_CD) > 1 else None
     for first in range(0, len(w_CD), block):
         rows = slice(first, first + block)
-        if nearest:
-            cosines_BK, others_BK = _nearest(w_CD, rows, min(nearest, len(w_CD) - 1), block)
-            excess = F.relu(cosines_BK - max_cos)
-            pushes[rows] = torch.einsum("bk,bkd->bd", excess, w_CD[others_BK])
-            active[rows] = (excess > 0).sum(dim=1).to(active.dtype)
-            highest = torch.maximum(highest, _highest(cosines_BK))
-            continue
-        for other in range(0, len(w_CD), block):
+        for other in range(first, len(w_CD), block):
             columns = slice(other, other + block)
             cosines_BB = _cosines(w_CD, rows, columns)
-            excess = F.relu(cosines_BB - max_cos)
-            pushes[rows] += excess @ w_CD[columns]
-            active[rows] += (excess > 0).sum(dim=1)
-            highest = torch.maximum(highest, _highest(cosines_BB))
+            top = cosines_BB.max()
+            highest = torch.maximum(highest, top)
+            if float(top) <= max_cos:
+                continue
+            both_ways = [(rows, columns, cosines_BB), (columns, rows, cosines_BB.T)][: 1 if rows == columns else 2]
+            for mine, theirs, cosines in both_ways:
+                if closest is not None:
+                    closest.merge(mine, theirs.start, cosines)
+                else:
+                    excess = F.relu(cosines - max_cos)
+                    pushes[mine] += excess @ w_CD[theirs]
+                    active[mine] += (excess > 0).sum(dim=1)
+    if closest is not None:
+        excess = F.relu(closest.cosines_CK - max_cos)
+        pushes = F.embedding_bag(closest.others_CK, w_CD, per_sample_weights=excess, mode="sum")
+        active = (excess > 0).sum(dim=1).to(w_CD.dtype)
     return Repulsion(pushes, active, highest)
+
+
+class Nearest:
+    """The nearest others of every row so far, of the tiles that had an active pair."""
+
+    def __init__(self, w_CD: Tensor, many: int) -> None:
+        self.cosines_CK = w_CD.new_full((len(w_CD), many), ITSELF)
+        self.others_CK = torch.zeros(len(w_CD), many, dtype=torch.int64, device=w_CD.device)
+
+    def merge(self, rows: slice, first_column: int, cosines: Tensor) -> None:
+        """Take in a tile."""
+        many = self.cosines_CK.shape[1]
+        found, at = cosines.topk(
+            min(many, cosines.shape[1]), dim=1
+        )  # of the tile first: it is wide, what is kept is not
+        both = torch.cat([self.cosines_CK[rows], found], dim=1)
+        others = torch.cat([self.others_CK[rows], at + first_column], dim=1)
+        self.cosines_CK[rows], kept = both.topk(many, dim=1)
+        self.others_CK[rows] = others.gather(1, kept)
 
 
 def _tangent(gradient_CD: Tensor, w_CD: Tensor) -> Tensor:
@@ -101,21 +130,3 @@ def _cosines(w_CD: Tensor, rows: slice, columns: slice) -> Tensor:
     if rows == columns:
         cosines.fill_diagonal_(ITSELF)
     return cosines
-
-
-def _nearest(w_CD: Tensor, rows: slice, nearest: int, block: int) -> tuple[Tensor, Tensor]:
-    """Cosines and indices of the nearest others of these rows, merged tile by tile."""
-    here = len(w_CD[rows])
-    cosines = w_CD.new_empty(here, 0)
-    others = torch.empty(here, 0, dtype=torch.int64, device=w_CD.device)
-    for other in range(0, len(w_CD), block):
-        tile = _cosines(w_CD, rows, slice(other, other + block))
-        indices = torch.arange(other, other + tile.shape[1], device=w_CD.device).expand_as(tile)
-        cosines, others = torch.cat([cosines, tile], dim=1), torch.cat([others, indices], dim=1)
-        cosines, kept = cosines.topk(min(nearest, cosines.shape[1]), dim=1)
-        others = others.gather(1, kept)
-    return cosines, others
-
-
-def _highest(cosines: Tensor) -> Tensor:
-    return cosines.max() if cosines.numel() else cosines.new_tensor(ITSELF)

@@ -21,12 +21,14 @@ from coalface.metrics.rates import (
     OperatingPoint,
     allowed_false_matches,
     auc_from_counts,
-    count_at_levels,
+    count_in_order,
     count_text,
     eer_from_counts,
     fnmr_at_fmr,
+    rising,
 )
 
+BLOCK_SCORES = {"cpu": 4_000_000, "cuda": 32_000_000}  # enough to keep the device busy
 KEEPABLE_SCORES = 50_000_000  # 400 MB: above this ``keep_scores`` would defeat the blocks
 
 
@@ -98,7 +100,7 @@ def all_pairs(
     replicates: int = 500,
     level: float = 0.95,
     keep_scores: bool = False,
-    block_scores: int = 4_000_000,
+    block_scores: int | None = None,
 ) -> AllPairsResult:
     """Compare all pairs of embeddings [n, d] (normalised here) of ``identities`` [n]; accept when cosine ≥ threshold.
 
@@ -120,18 +122,19 @@ def all_pairs(
     if keep_scores and impostor_pairs > KEEPABLE_SCORES:
         raise ValueError(f"keep_scores would hold {impostor_pairs:,} scores; leave it off above {KEEPABLE_SCORES:,}")
     allowed = [allowed_false_matches(fmr, impostor_pairs) for fmr in fmrs]
-    rows = max(1, block_scores // len(labels))
+    rows = max(1, (block_scores or BLOCK_SCORES[unit.device.type]) // len(labels))
 
     genuine, owner = genuine_scores(unit, labels, rows)
     # Three times the allowed false matches: the bootstrap's thresholds wander around the point's.
     kept = impostor_pairs if keep_scores else min(impostor_pairs, 3 * max(allowed, default=1) + 1000)
     levels, genuine_at = genuine.unique(return_counts=True)
-    at_or_above, above, top = torch.zeros_like(genuine_at), torch.zeros_like(genuine_at), genuine.new_empty(0)
-    for scores, row_labels, column_labels in upper_blocks(unit, labels, rows):
-        impostor = scores[row_labels.unsqueeze(1) < column_labels]
-        ge, gt = count_at_levels(impostor, levels)
+    at_or_above, above, highest = torch.zeros_like(genuine_at), torch.zeros_like(genuine_at), Highest(kept)
+    for block in upper_blocks(unit, labels, rows):
+        impostor = _impostors(*block)
+        ge, gt = count_in_order(impostor, levels)
         at_or_above, above = at_or_above + ge, above + gt
-        top = highest(top, impostor, kept)
+        highest.add(impostor)
+    top = highest.values()
 
     points = [fnmr_at_fmr(top, genuine, fmr, impostor_pairs) for fmr in fmrs]
     eer = eer_from_counts(genuine_at, at_or_above, above, impostor_pairs)
@@ -181,12 +184,34 @@ def genuine_scores(unit: Tensor, labels: Tensor, rows: int) -> tuple[Tensor, Ten
     return torch.cat(scores), torch.cat(owners)
 
 
-def highest(kept: Tensor, new: Tensor, count: int) -> Tensor:
-    """The highest ``count`` scores of both, in any order."""
-    if len(kept) == count:
-        new = new[new > kept.min()]
-    both = torch.cat([kept, new])
-    return both if len(both) <= count else both.topk(count, sorted=False).values
+def _impostors(scores: Tensor, row_labels: Tensor, column_labels: Tensor) -> Tensor:
+    """The scores of a block's impostor pairs, rising. Others fall to the front: that is quicker than picking."""
+    others = row_labels.unsqueeze(1) >= column_labels
+    return rising(scores.masked_fill_(others, -torch.inf).flatten())[int(others.sum()) :]
+
+
+class Highest:
+    """The highest so many of all scores, which come in parts, each rising. Holds up to twice as many."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._parts: list[Tensor] = []
+        self._held = 0
+        self._floor = -torch.inf  # what is not above it cannot be among them
+
+    def add(self, part: Tensor) -> None:
+        above = part[int(torch.searchsorted(part, self._floor, right=True)) :][-self._count :]
+        self._parts.append(above.clone())  # not a view of the whole part
+        self._held += len(above)
+        if self._held > 2 * self._count:
+            self._parts = [self.values()]
+            self._held = self._count
+            self._floor = float(self._parts[0].min())
+
+    def values(self) -> Tensor:
+        """In no order."""
+        every = torch.cat(self._parts)
+        return every if len(every) <= self._count else every.topk(self._count, sorted=False).values
 
 
 def _fitting(rows: int, grid: Tensor, sizes: Tensor) -> int:

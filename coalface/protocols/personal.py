@@ -29,7 +29,7 @@ from coalface.metrics.rates import (
     fnmr_at_fmr,
     threshold_at_fmr,
 )
-from coalface.protocols.pairwise import genuine_scores, highest, upper_blocks
+from coalface.protocols.pairwise import genuine_scores, upper_blocks
 
 BLOCK_SCORES = 4_000_000
 
@@ -125,9 +125,9 @@ def identify_as_released(
     for block, whose in zip(unit_rows(own).split(rows), labels.to(people.device).split(rows), strict=True):
         scores, mated = block @ gallery.T, whose[:, None] == people
         right.append(scores[mated])
-        wrong = highest(wrong, scores[~mated], max(ranks, default=1))
+        wrong = _highest(wrong, scores[~mated], max(ranks, default=1))
     for block in unit_rows(others).split(rows):
-        wrong = highest(wrong, (block @ gallery.T).flatten(), max(ranks, default=1))
+        wrong = _highest(wrong, (block @ gallery.T).flatten(), max(ranks, default=1))
     falling, mated_scores = wrong.sort(descending=True).values, torch.cat(right)
     found = []
     for fpir, rank in zip(fpirs, ranks, strict=True):
@@ -155,6 +155,14 @@ def enrolled_auc(
     return auc_from_counts(genuine_at, tally.at_or_above, tally.above, tally.pairs)
 
 
+def _highest(kept: Tensor, new: Tensor, count: int) -> Tensor:
+    """The highest ``count`` scores of both, in any order."""
+    if len(kept) == count:
+        new = new[new > kept.min()]
+    both = torch.cat([kept, new])
+    return both if len(both) <= count else both.topk(count, sorted=False).values
+
+
 class _Tally:
     """What is remembered of impostor scores: the highest, and counts between the genuine levels."""
 
@@ -168,7 +176,7 @@ class _Tally:
         self.at_or_above, self.above = self.at_or_above + at_or_above, self.above + above
         self.pairs += len(impostor)
         if self.kept:
-            self.top = highest(self.top, impostor, self.kept)
+            self.top = _highest(self.top, impostor, self.kept)
 
     def read(self, genuine: Tensor, genuine_at: Tensor, fmrs: Sequence[float], pairs: int) -> Verified:
         points = tuple(fnmr_at_fmr(self.top, genuine, fmr, pairs) for fmr in fmrs)

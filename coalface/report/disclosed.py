@@ -9,7 +9,7 @@ from typing import Any
 from coalface.report import reading, tables
 from coalface.report.markup import note, section, table
 from coalface.report.reading import Row
-from coalface.report.words import count_text, finite, seconds_text
+from coalface.report.words import DASH, bytes_text, count_text, finite, seconds_text, share_text
 
 SHOWN_OUTCOMES = 15
 SHORT_FACT = 36  # characters; a longer one has a line of its own
@@ -17,6 +17,8 @@ LONG = ' class="long"'
 STAGES = {"pretrain": "pre-training", "federated": "federated rounds", "central": "central training"}
 # Shown in sections of their own; any other plain value of result.json is a line in "Run it again".
 ELSEWHERE = {"title", "command", "metrics", "gain_recovered", "bytes", "seconds", "versions", "disclosure"}
+ELSEWHERE |= {"engine", "engine_form", "images_per_second", "central_images_per_second", "share_of_central_speed"}
+ELSEWHERE |= {"outside_training", "peak_memory"}
 NAMES = {
     "private_sha256": "clients' private state SHA-256",
     "cohort": "clients in a round",
@@ -68,6 +70,23 @@ def traffic(result: Row, rounds: Sequence[Row], ledger: Sequence[Row]) -> str:
     if rounds:
         parts.append(note(_rounds_in_words(rounds)))
     return section("Traffic and outcomes", "".join(parts)) if parts else ""
+
+
+def speed(result: Row) -> str:
+    """The engine, how fast it was beside central training, and what it took."""
+    memory: Mapping[str, Any] = result.get("peak_memory") or {}
+    texts = {
+        "engine": ", ".join(str(result[key]) for key in ("engine", "engine_form") if result.get(key)),
+        "images a second": count_text(result.get("images_per_second")),
+        "central training, images a second": count_text(result.get("central_images_per_second")),
+        "share of the speed of central training": share_text(finite(result.get("share_of_central_speed"))),
+        "share of a round outside local training": share_text(finite(result.get("outside_training"))),
+        "peak memory of the process": bytes_text(memory.get("host")),
+        "peak memory of the GPU": bytes_text(memory.get("gpu")),
+    }
+    rows = [[name, text] for name, text in texts.items() if text not in ("", DASH)]
+    words = "Evaluation and checkpoints are not in these times. Central training takes batches of its own size."
+    return section("Speed", table(["", ""], rows, style="numbers"), words) if rows else ""
 
 
 def run_again(result: Row) -> str:

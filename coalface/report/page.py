@@ -48,6 +48,7 @@ def page(content: PageContent) -> str:
         evidence.sample_faces(content.faces),
         disclosed.disclosure(result),
         disclosed.traffic(result, content.rounds, content.ledger),
+        disclosed.speed(result),
         disclosed.run_again(result),
         pictures.missing_note(),
     ]

@@ -113,7 +113,8 @@ def test_training_moves_the_class_embedding_and_it_leaves_with_unit_length(run: 
 
 def collapsed(classes: int = 200) -> Server:
     drawn = F.normalize(torch.randn(classes + 1, 64, generator=torch.Generator().manual_seed(1)), dim=1)
-    return Server(Weights({"w": torch.zeros(1)}, {}), F.normalize(drawn[0] + 0.5 * drawn[1:], dim=1))
+    rows = F.normalize(drawn[0] + 0.5 * drawn[1:], dim=1)
+    return Server(Weights({"w": torch.zeros(1)}, {}), rows, torch.ones(classes, dtype=torch.bool))
 
 
 def test_three_steps_that_a_server_may_take() -> None:
@@ -131,13 +132,15 @@ def test_three_steps_that_a_server_may_take() -> None:
     assert float((printed * rows).sum(dim=1).mean()) < 0.1  # nobody is near where they were
 
 
-def test_monitors_of_fewer_than_two_are_empty_and_of_very_many_leave_the_maximum_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    server = collapsed(3)
-    assert FedAwS().monitors(replace(server, class_embeddings=server.class_embeddings[:1])) == {}
-    monkeypatch.setattr("coalface.algorithms.revealed_embedding.LARGEST_MAX_COSINE", 2)
-    assert set(FedAwS().monitors(server)) == {"class_mean_cosine"}
+def test_monitors_of_fewer_than_two_are_empty() -> None:
+    assert FedAwS().monitors(replace(collapsed(3), known=torch.tensor([True, False, False]))) == {}
+
+
+def test_of_very_many_classes_a_sample_is_monitored_without_a_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = collapsed(5)
+    monkeypatch.setattr("coalface.algorithms.revealed_embedding.MONITORED", 2)  # every third: rows 0 and 3
+    found = FedAwS().monitors(server)
+    assert found == {"class_mean_cosine": pytest.approx(float(server.class_embeddings[0] @ server.class_embeddings[3]))}
 
 
 @pytest.mark.parametrize("wrong", [{"spread_max_cos": 1.0}, {"spread_iterations": -1}, {"spread_block": 0}])

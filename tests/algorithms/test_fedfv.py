@@ -29,7 +29,7 @@ def luck() -> torch.Generator:
 
 
 def server_of(embeddings: torch.Tensor) -> Server:
-    return Server(Weights({"w": torch.zeros(1)}, {}), embeddings)
+    return Server(Weights({"w": torch.zeros(1)}, {}), embeddings, embeddings.any(dim=1))
 
 
 def random_server(clients: int = 20, unknown: tuple[int, ...] = ()) -> Server:

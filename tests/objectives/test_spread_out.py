@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coalface.metrics.collapse import max_cosine, mean_cosine
+from coalface.objectives import spread_out
 from coalface.objectives.spread_out import by_mean, by_row, by_sum, repulsion
 
 MARGIN = 0.3
@@ -120,3 +121,25 @@ def test_the_release_moves_nothing() -> None:
     w = around_one_point(1000, 0.8, 64)
     assert abs(mean_cosine(by_mean(w, MARGIN)) - mean_cosine(w)) < 1e-3
     assert mean_cosine(by_row(w, MARGIN, 5)) < mean_cosine(w) - 0.2  # where five sound steps move a lot
+
+
+@pytest.mark.parametrize("nearest", [0, 3])
+def test_a_tile_is_made_once_and_nothing_more_is_done_where_all_are_apart(
+    nearest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty classes in tiles of ten: 4 + 3 + 2 + 1 tiles of 16, and two classes that are close."""
+    tiles: list[tuple[int, int]] = []
+    cosines = spread_out._cosines
+    monkeypatch.setattr(
+        spread_out,
+        "_cosines",
+        lambda w, rows, columns: [tiles.append((rows.start, columns.start)), cosines(w, rows, columns)][1],
+    )
+    w = torch.eye(40, dtype=torch.float64)
+    w[25] = F.normalize(w[3] + w[25], dim=0)  # at √½ to class 3
+    found = repulsion(w, MARGIN, nearest=nearest, block=10)
+    assert len(tiles) == len(set(tiles)) == 10
+    assert found.active.nonzero().flatten().tolist() == [3, 25]
+    torch.testing.assert_close(found.push[3], (0.5**0.5 - MARGIN) * w[25])
+    torch.testing.assert_close(found.push[25], (0.5**0.5 - MARGIN) * w[3])
+    assert float(found.highest) == pytest.approx(0.5**0.5)

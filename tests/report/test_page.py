@@ -83,12 +83,21 @@ def test_sections_in_their_order(content: PageContent, tmp_path: Path) -> None:
         "Sample faces",
         "What leaves a client",
         "Traffic and outcomes",
+        "Speed",
         "Run it again",
     ]
     assert re.findall(r"<h2>(.*?)</h2>", text) == titles
     assert len(text) < LIMIT
     assert text.count("<svg") == 2 + 2 + 2 + 2  # curves; DET and ROC; histograms; loss and mean cosine
     assert text.count("data:image/png") == 1
+
+
+def test_speed_stands_beside_that_of_central_training(content: PageContent, no_pictures: None) -> None:
+    said = read(page(content)).text
+    assert "stacked, one step for many clients" in said
+    assert "1,834" in said and "2,038" in said and "90 %" in said  # images a second, central, and their ratio
+    assert "share of a round outside local training 7 %" in " ".join(said.split())
+    assert "peak memory of the process 512 MB" in " ".join(said.split()) and "of the GPU" not in said
 
 
 def test_numbers_stand_where_a_reader_looks(content: PageContent, no_pictures: None) -> None:

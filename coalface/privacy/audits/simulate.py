@@ -64,7 +64,7 @@ def fedfv(
     broadcasts, mixed = [], []
     for _ in range(rounds):
         others = 1 + torch.randperm(len(embeddings_PD) - 1, generator=generator)[: cohort - 1]
-        server = revealed_embedding.Server(NOTHING, embeddings_PD)
+        server = revealed_embedding.Server(NOTHING, embeddings_PD, torch.ones(len(embeddings_PD), dtype=torch.bool))
         opened = method.open_round(server, [0, *others.tolist()], generator)
         broadcasts.append(method.broadcast(server, opened, 0).equivalents)
         mixed.append(opened.members[0].unique())

@@ -1,0 +1,158 @@
+"""What registered clients cost when only a hundred are called: start-up, rounds a second and memory, to 100,000.
+
+    python benchmarks/growth.py [--device auto|cpu|cuda] [--out results] [--rounds 30]
+
+A network of two layers and images of 16×16, so that the bookkeeping shows; the cohort is 100, or all of fewer clients.
+Each size has a process of its own, over the same memory-mapped faces. Two kinds of federation:
+
+fedavg/positive-only   every registered client has kept something before: the store finds it all at start-up, and a
+                       round loads, keeps, flushes and prunes. Start-up is that of a resumed run
+fedfv                  the server holds a class embedding of every registered client, and draws negatives from them
+
+A round is timed whole: cohort, training, checks, ledger, checkpoint. Memory is the peak of anonymous memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from coalface import models, provenance, seeding, tree
+from coalface.algorithms.fedavg import PositiveOnly
+from coalface.algorithms.fedfv import FedFV
+from coalface.data.faceset import FaceSet
+from coalface.data.partition import split
+from coalface.engines.sequential import Sequential
+from coalface.engines.stacked import Stacked, worth_it
+from coalface.federation import Federation, Rounds
+from coalface.local import Training
+from coalface.method import Method
+from coalface.models.net import Net
+from coalface.segments import Segments
+from coalface.store import Stage
+
+CLIENTS = (10, 100, 1000, 10_000, 100_000)
+COHORT, IMAGES, SIZE, EMBEDDING, WARM_UP = 100, 2, 16, 64, 3
+METHODS: dict[str, Method] = {"fedavg/positive-only": PositiveOnly(), "fedfv": FedFV(init="random")}
+
+
+def tiny(embedding: int = EMBEDDING, size: int = SIZE) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, stride=4, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * (size // 4) ** 2, embedding)
+    )
+
+
+def measure(name: str, clients: int, rounds: int, faces_file: Path, device: torch.device) -> dict[str, float]:
+    """Start-up seconds, seconds a round (the median), and MiB at the peak."""
+    method = METHODS[name]
+    everything = np.memmap(faces_file, dtype=np.uint8, mode="r+").reshape(-1, 3, SIZE, SIZE)
+    images = torch.from_numpy(everything[: clients * IMAGES]).to(device)
+    net = Net("tiny")
+    weights = net.fresh(0).map(lambda leaf: leaf.to(device))
+    with tempfile.TemporaryDirectory() as folder:
+        if method.types.private is not None:
+            everybody_keeps(Path(folder) / "private", clients)
+        began = time.perf_counter()
+        partition = split(clients, public=0, clients=clients, test=0, seed=0)
+        partition.write_manifest(Path(folder) / "partition.json")
+        population = partition.population(FaceSet(images, torch.arange(0, len(images) + 1, IMAGES)))
+        method.check(population)
+        stage = Stage(Path(folder), method.types.server, method.types.private, "growth", device)
+        stage.resume()
+        engine = (Stacked if worth_it(device, False) else Sequential)(population, stage.private)
+        server = method.begin(net, weights, population, seeding.generator(0, "begin"))
+        rules = Rounds(rounds=WARM_UP + rounds, cohort=COHORT)
+        federation = Federation(method, net, clients, engine, rules, Training(), 0, stage, lambda server: {})
+        started = time.perf_counter() - began
+        seconds = []
+        running = federation.run(server)
+        for _ in range(rules.rounds):
+            began = time.perf_counter()
+            next(running)
+            seconds.append(time.perf_counter() - began)
+    return {"start_seconds": started, "round_seconds": statistics.median(seconds[WARM_UP:]), "peak_mib": peak(device)}
+
+
+def everybody_keeps(folder: Path, clients: int) -> None:
+    """What a federation leaves behind in which every client has taken part, a cohort at a time."""
+    segments, row = Segments(folder), torch.nn.functional.normalize(torch.ones(EMBEDDING), dim=0)
+    kept = tree.leaves(PositiveOnly.types.private(row))  # type: ignore[misc]
+    for first in range(0, clients, COHORT):
+        segments.write({(client, 0): kept for client in range(first, min(clients, first + COHORT))})
+
+
+def peak(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    status = Path("/proc/self/status").read_text()
+    highest, mapped = (int(status.split(f"{what}:")[1].split()[0]) / 1024 for what in ("VmHWM", "RssFile"))
+    return highest - mapped
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--one", nargs=3, metavar=("METHOD", "CLIENTS", "FACES"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    models.MODELS["tiny"] = tiny
+    name = ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
+    if options.one:
+        method, clients, faces = options.one
+        print(json.dumps(measure(method, int(clients), options.rounds, Path(faces), torch.device(name))))
+        return
+    sizes: dict[str, dict[int, dict[str, float]]] = {method: {} for method in METHODS}
+    with tempfile.TemporaryDirectory() as folder:
+        faces_file = Path(folder) / "faces.u8"
+        generator = np.random.default_rng(0)
+        faces_file.write_bytes(generator.integers(0, 256, max(CLIENTS) * IMAGES * 3 * SIZE**2, np.uint8).tobytes())
+        for clients in CLIENTS:
+            for method in METHODS:
+                command = [sys.executable, __file__, "--device", name, "--rounds", str(options.rounds)]
+                command += ["--one", method, str(clients), str(faces_file)]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    raise SystemExit(done.stderr)
+                sizes[method][clients] = found = json.loads(done.stdout.splitlines()[-1])
+                print(f"{method:>20} {clients:>7} clients  " + "  ".join(f"{k} {v:.4g}" for k, v in found.items()))
+    result: dict[str, Any] = {
+        "command": f"python benchmarks/growth.py --device {name} --rounds {options.rounds}",
+        "what": f"cohort {COHORT}, {IMAGES} images of {SIZE}×{SIZE} a client, two layers, {EMBEDDING} numbers a class "
+        "embedding; rounds a second with checks, ledger and checkpoints; peak of anonymous memory, or of the GPU's",
+        "methods": {method: [row(clients, found) for clients in CLIENTS] for method, found in sizes.items()},
+        **provenance.describe(torch.device(name)),
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"growth_{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+def row(clients: int, found: dict[int, dict[str, float]]) -> dict[str, float]:
+    """The figures of one size, and their ratios to those of 100 clients."""
+    one, base = found[clients], found[COHORT]
+    return {
+        "clients": clients,
+        "start_seconds": round(one["start_seconds"], 4),
+        "rounds_per_second": round(1 / one["round_seconds"], 2),
+        "peak_mib": round(one["peak_mib"], 1),
+        "start_seconds_over_100_clients": round(one["start_seconds"] / base["start_seconds"], 3),
+        "round_seconds_over_100_clients": round(one["round_seconds"] / base["round_seconds"], 3),
+        "memory_over_100_clients": round(one["peak_mib"] / base["peak_mib"], 3),
+    }
+
+
+if __name__ == "__main__":
+    main()
