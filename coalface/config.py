@@ -19,6 +19,7 @@ from coalface.engines.faults import Faults
 from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.method import Method
+from coalface.privacy.settings import Privacy
 
 
 class ConfigError(ValueError):
@@ -50,6 +51,7 @@ class Run:
     training: Training = field(default_factory=Training)
     central: Central = field(default_factory=Central)
     faults: Faults = field(default_factory=Faults)
+    privacy: Privacy = field(default_factory=Privacy)
 
     def sha256(self) -> str:
         """A hash of every setting."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,8 @@ from coalface.local import Training
 from coalface.method import Method
 from coalface.models.checkpoints import load_weights, save_weights
 from coalface.models.net import Net, Weights
+from coalface.privacy.protect import protected
+from coalface.privacy.settings import Privacy
 from coalface.report.page import PageContent, write_page
 from coalface.report.progress import Progress
 from coalface.store import Stage, explained, write_atomically
@@ -62,6 +65,9 @@ class Experiment:
         with progress.stage("faces", total=run.data.images()) as stage:
             self.world = world.load(run.data, run.seed, device, lambda done, _: stage.advance(done - stage.done))
         run.method.check(self.world.clients)
+        clients = len(run.method.clients(self.world.clients))
+        cohort = min(run.rounds.cohort or clients, clients)
+        run.privacy.check(run.method, method_name(run.method), cohort, clients)
         self.check_engine()
         self.verification = Verification(self.net, self.world.test, run.data.pairs, run.seed)
 
@@ -74,7 +80,7 @@ class Experiment:
         self.world.partition.write_manifest(self.out / "partition.json")
         start = self.start()
         federated = self.stage(
-            "federating", self.out, run.method, self.world.clients, start, run.rounds, run.training, faulty=True
+            "federating", self.out, run.method, self.world.clients, start, run.rounds, run.training, real=True
         )
         central = self.centrally("central", self.out / "central", run.central, self.world.clients, start)
         save_weights(self.out / "start.safetensors", start)
@@ -108,14 +114,16 @@ class Experiment:
         start: Weights,
         rules: Rounds,
         training: Training,
-        faulty: bool = False,
+        real: bool = False,
     ) -> Outcome:
-        """One federation, from its last checkpoint if it has one."""
+        """One federation, from its last checkpoint if it has one. Only the real one has faults, and privacy."""
         population = method.clients(population)
         stage = Stage(folder, method.types.server, method.types.private, self.run.sha256(), self.device)
-        engine = self.engine(method, population, stage, rules, training)
-        if faulty and self.run.faults.any():
+        privacy = self.run.privacy if real else Privacy()
+        engine = self.engine(method, population, stage, rules, training, own_updates=privacy.any())
+        if real and self.run.faults.any():
             engine = Faulty(engine, self.run.faults)
+        resumed = stage.resume()
         federation = Federation(
             method,
             self.net,
@@ -126,8 +134,8 @@ class Experiment:
             self.run.seed,
             stage,
             evaluate=lambda server: self.verification.scores(self.models(method, server, stage), method.head(server)),
+            sums=protected(privacy, method, population, rules, stage.rounds(), stage.ledger()),
         )
-        resumed = stage.resume()
         if resumed is None:
             done, server = 0, method.begin(self.net, start, population, seeding.generator(self.run.seed, "begin"))
         else:
@@ -135,9 +143,14 @@ class Experiment:
         with self.progress.stage(title, total=rules.rounds, done=done) as bar:
             for entry, after in federation.run(server, first_round=done + 1):
                 server = after
-                shown = {**entry.losses, **entry.scores}
+                told = {"ε": entry.privacy["epsilon"]} if "epsilon" in entry.privacy else {}
+                shown = {**entry.losses, **entry.scores, **told}
                 note = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
                 bar.advance(0 if entry.void else 1, note="void round" if entry.void else note)
+        if bar.done < rules.rounds:
+            self.progress.say(
+                f"{title}: stopped after {bar.done} rounds, as one more would pass ε = {privacy.dp.budget:g}"
+            )
         return Outcome(server, stage, self.models(method, server, stage), engine.name)
 
     def check_engine(self) -> None:
@@ -147,14 +160,26 @@ class Experiment:
         if self.engine_name == "stacked" and refusal:
             raise ConfigError(f"--engine stacked cannot run {method_name(run.method)}: {refusal}; use --engine auto")
 
-    def engine(self, method: Method, population: Population, stage: Stage, rules: Rounds, training: Training) -> Engine:
-        """The engine that was asked for; ``auto`` takes the stacked one where it applies and pays."""
+    def engine(
+        self,
+        method: Method,
+        population: Population,
+        stage: Stage,
+        rules: Rounds,
+        training: Training,
+        own_updates: bool = False,
+    ) -> Engine:
+        """The engine that was asked for; ``auto`` takes the stacked one where it applies and pays.
+
+        ``own_updates``: each client's own update must exist, to be masked or clipped; their mean would not do.
+        """
         if self.engine_name == "sequential" or why_not(method) or len(population) == 1:
             return Sequential(population, stage.private)
-        several = why_several_steps(method, training, int(population.counts().max()), rules.max_norm) is not None
+        bound = inf if own_updates else rules.max_norm
+        several = why_several_steps(method, training, int(population.counts().max()), bound) is not None
         if self.engine_name == "auto" and not worth_it(self.device, several):
             return Sequential(population, stage.private)
-        return Stacked(population, stage.private, rules.max_norm)
+        return Stacked(population, stage.private, bound)
 
     @staticmethod
     def models(method: Method, server: Any, stage: Stage) -> list[Weights]:
@@ -185,15 +210,16 @@ class Experiment:
             "model": run.model,
             "command": self.command,
             "seed": run.seed,
-            "rounds": run.rounds.rounds,
+            "rounds": sum(not row["void"] for row in rounds),
             "clients": len(run.method.clients(self.world.clients)),
             "cohort": run.rounds.cohort or run.data.clients,
             "metrics": metrics,
             "gain_recovered": gain_recovered(metrics),
             "disclosure": disclosure(run.method),
+            "privacy": {**to_json(run.privacy), **next((r["privacy"] for r in rounds[::-1] if not r["void"]), {})},
             "bytes": _traffic(ledger),
             "seconds": {"federated": seconds, "this_process": time.perf_counter() - self.began},
-            "images_per_second": images / seconds if seconds else None,
+            "images_per_second": images / seconds if seconds and images else None,  # none are told under a secure sum
             "engine": federated.engine,
             "config_sha256": run.sha256(),
             "partition_sha256": self.world.partition.manifest()["sha256"],

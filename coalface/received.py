@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,6 +48,33 @@ class Received:
                 self._counts[field] += int(value)
         self._weight += weight
         self.clients.append(client)
+
+    def reveal(self, client: int, upload: wire.Upload) -> None:
+        """Remember what one upload reveals, and nothing else of it: the rest comes as sums."""
+        for field in self._fields(wire.Seen.REVEALED):
+            self._revealed[field][client] = getattr(upload, field)
+
+    def take_sums(
+        self,
+        clients: list[int],
+        weight: float,
+        sums: dict[str, Any],
+        like: wire.Upload,
+        counts: dict[str, int],
+        groups: dict[str, dict[int, tuple[Any, int]]],
+    ) -> None:
+        """Sums that were made elsewhere, under masks; ``like`` has the dtypes, a group's sum its number of members."""
+        self.clients, self._weight, self._sums, self._counts, self._groups = clients, weight, sums, counts, groups
+        self._dtypes = {field: tree.transform(lambda leaf: leaf.new_empty(0), getattr(like, field)) for field in sums}
+
+    def disturb(self, noise: Callable[[str, Tensor], Tensor]) -> None:
+        """Add noise to every sum: ``noise`` has the field and the sum so far, and gives the sum with noise on it."""
+        for field in self._fields(wire.Seen.SUMMED):
+            self._settle(field)
+            self._sums[field] = tree.transform(partial(noise, field), self._sums[field])
+        for field, groups in self._groups.items():
+            for group, (total, members) in groups.items():
+                groups[group] = (tree.transform(partial(noise, field), total), members)
 
     def mean(self, field: str) -> Any:
         """The weighted mean of a summed field over the cohort, in the dtype in which it travelled."""

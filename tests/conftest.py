@@ -15,6 +15,7 @@ from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
 from coalface.engines.sequential import Sequential
 from coalface.federation import Federation, Rounds
+from coalface.gathering import Sums
 from coalface.local import Training
 from coalface.method import Method
 from coalface.models.net import Net
@@ -80,6 +81,7 @@ class SmallRun:
         self.population = method.clients(population)
         self.stage = Stage(folder, method.types.server, method.types.private, "small", torch.device("cpu"))
         self.engine = Sequential(self.population, self.stage.private)
+        self.sums: Sums | None = None
 
     def run(self, rules: Rounds, stop_after: int | None = None) -> object:
         federation = Federation(
@@ -92,6 +94,7 @@ class SmallRun:
             0,
             self.stage,
             lambda server: {},
+            self.sums,
         )
         done, server = self.stage.resume() or (0, self.begin())
         for entry, after in federation.run(server, done + 1):
