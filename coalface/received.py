@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -71,10 +70,10 @@ class Received:
         """Add noise to every sum: ``noise`` has the field and the sum so far, and gives the sum with noise on it."""
         for field in self._fields(wire.Seen.SUMMED):
             self._settle(field)
-            self._sums[field] = tree.transform(partial(noise, field), self._sums[field])
+            self._sums[field] = _noisy(field, self._sums[field], noise)
         for field, groups in self._groups.items():
-            for group, (total, members) in groups.items():
-                groups[group] = (tree.transform(partial(noise, field), total), members)
+            for group, (total, members) in sorted(groups.items()):
+                groups[group] = (_noisy(field, total, noise), members)
 
     def mean(self, field: str) -> Any:
         """The weighted mean of a summed field over the cohort, in the dtype in which it travelled."""
@@ -139,3 +138,9 @@ class Received:
             raise KeyError(f"{self._upload.__qualname__} has no field {field!r}")
         if self._seen[field] is not seen:
             raise PermissionError(f"{field} is {self._seen[field].value}: {otherwise}")
+
+
+def _noisy(field: str, total: Any, noise: Callable[[str, Tensor], Tensor]) -> Any:
+    """In the order of names, which is the same after a resume; that of a dict need not be."""
+    flat = tree.leaves(total, field)
+    return tree.refill(total, {path: noise(field, flat[path]) for path in sorted(flat)}, field)

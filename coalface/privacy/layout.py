@@ -120,8 +120,10 @@ class UploadLayout:
         return flat
 
     def _leaves(self, upload: wire.Upload, seen: wire.Seen) -> dict[str, Tensor]:
+        """In the order of names, which all machines have in common; that of a dict changes on its way over a disk."""
         names = [name for name, who in self.seen.items() if who is seen]
-        return {path: leaf for name in names for path, leaf in tree.leaves(getattr(upload, name), name).items()}
+        found = {path: leaf for name in names for path, leaf in tree.leaves(getattr(upload, name), name).items()}
+        return dict(sorted(found.items()))
 
     def _numbers(self, seen: wire.Seen) -> int:
         return sum(leaf.numel() for leaf in self._leaves(self.like, seen).values())

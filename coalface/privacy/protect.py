@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from coalface.data.population import Population
@@ -23,6 +24,9 @@ def protected(
     ledger: Iterable[Mapping[str, Any]],
 ) -> Sums | None:
     """How to sum by these settings, going on from a run's records; None: in the open, and nothing is accounted."""
+    if privacy.dp.noise:
+        # A client that is left out for its norm would show in the number of those that counted; clipping is enough.
+        rules = replace(rules, max_norm=0.0)
     inner: Any = Plain(rules)
     if privacy.secure_sum:
         from coalface.privacy.secagg.rules import Rules
