@@ -16,7 +16,7 @@ SHORT_FACT = 36  # characters; a longer one has a line of its own
 LONG = ' class="long"'
 STAGES = {"pretrain": "pre-training", "federated": "federated rounds", "central": "central training"}
 # Shown in sections of their own; any other plain value of result.json is a line in "Run it again".
-ELSEWHERE = {"title", "command", "metrics", "gain_recovered", "bytes", "seconds", "versions", "disclosure"}
+ELSEWHERE = {"title", "command", "metrics", "gain_recovered", "bytes", "seconds", "versions", "disclosure", "privacy"}
 NAMES = {
     "private_sha256": "clients' private state SHA-256",
     "cohort": "clients in a round",

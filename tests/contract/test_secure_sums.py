@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,8 +15,10 @@ from coalface.engines.engine import Reply, Task
 from coalface.federation import Rounds
 from coalface.gathering import Gathered, Plain, Sums
 from coalface.models.net import Net
+from coalface.privacy.secagg import messages
 from coalface.privacy.secagg.fixed_point import FixedPoint
 from coalface.privacy.secagg.rules import Rules
+from coalface.privacy.secagg.server import Server
 from coalface.privacy.secure_sum import SecureSums
 from coalface.privacy.settings import revealed
 from tests.conftest import SmallRun, noise_population, small_run
@@ -155,6 +158,27 @@ def test_the_ledger_has_the_bytes_that_travelled(net: Net, tmp_path: Path) -> No
     numbers = sum(leaf.numel() for leaf in tree.leaves(run.net.shapes).values())
     for reply in told:
         assert 4 * numbers < reply.bytes_up < 4 * numbers + 8000  # masks cost no bytes; keys, shares and signatures do
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_private_state_is_not_in_the_masked_bytes(run: SmallRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of a group's sum included: in the open they are a client's own state."""
+    sent: dict[int, bytes] = {}
+    take = Server.masked
+    monkeypatch.setattr(Server, "masked", lambda s, m: (sent.update({m.client: messages.encode(m)}), take(s, m))[1])
+    kept = {}
+    keep = run.engine.gather
+    monkeypatch.setattr(
+        run.engine, "gather", lambda task, cohort: (kept.setdefault(r.client, r) for r in keep(task, cohort))
+    )
+    gathered(run, secure())
+    assert sent.keys() == kept.keys()
+    quantum = FixedPoint(BOUND, 4).quantum  # of a choir
+    for client, reply in kept.items():
+        for leaf in tree.leaves(reply.private).values():
+            canary = leaf.numpy().tobytes()[:16]
+            encoded = np.rint(leaf.double().numpy() / quantum).astype(np.int64).astype(np.uint32).tobytes()[:16]
+            assert len(canary) < 16 or (canary not in sent[client] and encoded not in sent[client])
 
 
 def test_centralised_reveals_everything_and_says_so() -> None:
