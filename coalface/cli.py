@@ -26,7 +26,6 @@ from coalface.data.pair_bin import read_bin
 from coalface.evaluation import embed
 from coalface.experiment import Experiment, disclosure
 from coalface.federation import QuorumError
-from coalface.gathering import BudgetSpent
 from coalface.models.checkpoints import load_weights
 from coalface.models.net import Net
 from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
@@ -67,9 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = _one_line_warning
     try:
         options.verb(options, _shown_command(given, options))
-    except (
-        ConfigError, StoreError, QuorumError, BudgetSpent, FileNotFoundError, NotADirectoryError, ImportError
-    ) as error:  # fmt: skip
+    except (ConfigError, StoreError, QuorumError, FileNotFoundError, NotADirectoryError, ImportError) as error:
         print(f"coalface: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

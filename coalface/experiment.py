@@ -65,9 +65,7 @@ class Experiment:
         with progress.stage("faces", total=run.data.images()) as stage:
             self.world = world.load(run.data, run.seed, device, lambda done, _: stage.advance(done - stage.done))
         run.method.check(self.world.clients)
-        clients = len(run.method.clients(self.world.clients))
-        cohort = min(run.rounds.cohort or clients, clients)
-        run.privacy.check(run.method, method_name(run.method), cohort, clients)
+        self.check_privacy()
         self.check_engine()
         self.verification = Verification(self.net, self.world.test, run.data.pairs, run.seed)
 
@@ -152,6 +150,13 @@ class Experiment:
                 f"{title}: stopped after {bar.done} rounds, as one more would pass ε = {privacy.dp.budget:g}"
             )
         return Outcome(server, stage, self.models(method, server, stage), engine.name)
+
+    def check_privacy(self) -> None:
+        """Refuse what the privacy settings cannot protect, or need and do not find, before anything is done."""
+        run, clients = self.run, self.run.method.clients(self.world.clients)
+        cohort = min(run.rounds.cohort or len(clients), len(clients))
+        run.privacy.check(run.method, method_name(run.method), cohort, len(clients))
+        protected(run.privacy, run.method, clients, run.rounds, rounds=[], ledger=[])
 
     def check_engine(self) -> None:
         """Refuse an engine that cannot run the method, before anything is done."""

@@ -64,6 +64,11 @@ class PrivateSums:
         secret = type(method).cohort is Method.cohort and not grouped
         reveals = bool(revealed(method))
         self.account = None if reveals else Account(multiplier, settings.delta, cohort, clients, secret)
+        if self.account and settings.budget and (first := self.account.after_one_more([0])) > settings.budget:
+            raise ValueError(
+                f"the first round alone has ε = {first:.3g}, over privacy.dp.budget={settings.budget:g}: "
+                "raise privacy.dp.noise or the budget"
+            )
 
     def restore(self, rounds: Sequence[Mapping[str, Any]], ledger: Iterable[Mapping[str, Any]]) -> None:
         """Go on from a run's records."""

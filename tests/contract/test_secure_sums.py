@@ -12,6 +12,7 @@ import torch
 from coalface import seeding, tree, wire
 from coalface.algorithms import METHODS
 from coalface.engines.engine import Reply, Task
+from coalface.engines.faults import Faults, Faulty
 from coalface.federation import Rounds
 from coalface.gathering import Gathered, Plain, Sums
 from coalface.models.net import Net
@@ -131,6 +132,19 @@ def test_a_whole_run_is_the_plain_run_within_the_quantum(name: str, net: Net, tm
     leaves = tree.leaves(ends[1])
     for path, leaf in tree.leaves(ends[0]).items():
         torch.testing.assert_close(leaves[path], leaf, rtol=0, atol=2e-6, msg=lambda m, p=path: f"{p}: {m}")
+
+
+def test_faults_of_every_kind_leave_an_exact_sum_of_the_rest(net: Net, tmp_path: Path) -> None:
+    ends, outcomes = [], []
+    for folder, sums in (("plain", None), ("secure", secure())):
+        run = small_run("fedface", net, noise_population(CLIENTS), tmp_path / folder)
+        run.engine = Faulty(run.engine, Faults(dropout=0.1, late=0.1, damaged=0.1))  # type: ignore[assignment]
+        run.sums = sums
+        ends.append(run.run(Rounds(rounds=3, quorum=0.6)))
+        outcomes.append([(row["client"], row["outcome"]) for row in run.stage.ledger()])
+    assert outcomes[0] == outcomes[1]
+    assert {outcome.split(":")[0] for _, outcome in outcomes[1]} > {"counted", "refused"}
+    assert_close(ends[0].backbone, ends[1].backbone, 2e-6)  # type: ignore[attr-defined]
 
 
 def test_a_secure_run_repeats_bit_for_bit_though_its_masks_do_not(net: Net, tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ class FixedPoint:
             raise OutOfRange(
                 f"a value of {size:.4g} is outside ±{self.bound:.4g}: raise privacy.value_bound, or train less a round"
             )
-        return np.rint(values / self.quantum).astype(np.int64).astype(np.uint32)
+        scaled = values / self.quantum
+        return np.rint(scaled, out=scaled).astype(np.int32).view(np.uint32)
 
     def decode(self, total: Words) -> NDArray[np.float64]:
         """The sum that these residues stand for."""
