@@ -78,7 +78,7 @@ class Experiment:
         self.world.partition.write_manifest(self.out / "partition.json")
         start = self.start()
         federated = self.stage(
-            "federating", self.out, run.method, self.world.clients, start, run.rounds, run.training, real=True
+            "federating", self.out, run.method, self.world.clients, start, run.rounds, run.training, main=True
         )
         central = self.centrally("central", self.out / "central", run.central, self.world.clients, start)
         save_weights(self.out / "start.safetensors", start)
@@ -112,14 +112,14 @@ class Experiment:
         start: Weights,
         rules: Rounds,
         training: Training,
-        real: bool = False,
+        main: bool = False,
     ) -> Outcome:
-        """One federation, from its last checkpoint if it has one. Only the real one has faults, and privacy."""
+        """One federation, from its last checkpoint if it has one; only the ``main`` one has faults and privacy."""
         population = method.clients(population)
         stage = Stage(folder, method.types.server, method.types.private, self.run.sha256(), self.device)
-        privacy = self.run.privacy if real else Privacy()
+        privacy = self.run.privacy if main else Privacy()
         engine = self.engine(method, population, stage, rules, training, own_updates=privacy.any())
-        if real and self.run.faults.any():
+        if main and self.run.faults.any():
             engine = Faulty(engine, self.run.faults)
         resumed = stage.resume()
         federation = Federation(
