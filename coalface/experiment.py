@@ -132,7 +132,7 @@ class Experiment:
             self.run.seed,
             stage,
             evaluate=lambda server: self.verification.scores(self.models(method, server, stage), method.head(server)),
-            sums=protected(privacy, method, population, rules, stage.rounds(), stage.ledger()),
+            sums=protected(privacy, method, population, rules, stage),
         )
         if resumed is None:
             done, server = 0, method.begin(self.net, start, population, seeding.generator(self.run.seed, "begin"))
@@ -156,7 +156,7 @@ class Experiment:
         run, clients = self.run, self.run.method.clients(self.world.clients)
         cohort = min(run.rounds.cohort or len(clients), len(clients))
         run.privacy.check(run.method, method_name(run.method), cohort, len(clients))
-        protected(run.privacy, run.method, clients, run.rounds, rounds=[], ledger=[])
+        protected(run.privacy, run.method, clients, run.rounds)
 
     def check_engine(self) -> None:
         """Refuse an engine that cannot run the method, before anything is done."""

@@ -125,7 +125,9 @@ class PrivateGathering:
         luck = seeding.generator(self.task.seed, "noise", self.task.round, self.task.attempt)
         central = sums.settings.where == "central"
         if central:
-            grouped = {row.field for row in wire.disclosure(self.task.method.types.upload) if row.seen is _GROUPED}
+            grouped = {
+                row.field for row in wire.disclosure(self.task.method.types.upload) if row.seen is wire.Seen.GROUPED
+            }
             of_sum, of_group = sums.deviations()
             received.disturb(
                 lambda field, total: total + _gaussian(total, of_group if field in grouped else of_sum, luck)
@@ -150,9 +152,6 @@ class PrivateGathering:
         return told if self.sums.settings.where == "central" else {**told, "epsilon_server": account.server()}
 
 
-_GROUPED = wire.Seen.GROUPED
-
-
 def clip(upload: wire.Upload, bound: float, group_bound: float) -> tuple[wire.Upload, float]:
     """The upload with its Summed fields together, and its SummedInGroup fields together, at most so long; counts 1.
 
@@ -160,7 +159,7 @@ def clip(upload: wire.Upload, bound: float, group_bound: float) -> tuple[wire.Up
     """
     fields: dict[str, Any] = {}
     norms = {}
-    for seen, most in ((wire.Seen.SUMMED, bound), (_GROUPED, group_bound)):
+    for seen, most in ((wire.Seen.SUMMED, bound), (wire.Seen.GROUPED, group_bound)):
         named = {row.field: getattr(upload, row.field) for row in wire.disclosure(type(upload)) if row.seen is seen}
         leaves = [leaf for name, value in named.items() for leaf in tree.leaves(value, name).values()]
         squares = [leaf.detach().double().square().sum() for leaf in leaves]

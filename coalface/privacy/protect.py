@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from coalface.federation import Rounds
 from coalface.gathering import Plain, Sums
 from coalface.method import Method
 from coalface.privacy.settings import Privacy
+from coalface.store import Stage
 
 
 def protected(
@@ -20,10 +20,9 @@ def protected(
     method: Method,
     population: Population,
     rules: Rounds,
-    rounds: Sequence[Mapping[str, Any]],
-    ledger: Iterable[Mapping[str, Any]],
+    stage: Stage | None = None,
 ) -> Sums | None:
-    """How to sum by these settings, going on from a run's records; None: in the open, and nothing is accounted."""
+    """How to sum by these settings, going on from a stage's records; None: in the open, and nothing is accounted."""
     if privacy.dp.noise:
         # A client that is left out for its norm would show in the number of those that counted; clipping is enough.
         rules = replace(rules, max_norm=0.0)
@@ -39,6 +38,8 @@ def protected(
         return inner if privacy.secure_sum else None
     from coalface.privacy.dp import PrivateSums
 
-    sums = PrivateSums(privacy.dp, rules, inner, method, rules.cohort or len(population), len(population))
-    sums.restore(rounds, ledger)
+    cohort = min(rules.cohort or len(population), len(population))
+    sums = PrivateSums(privacy.dp, rules, inner, method, cohort, len(population))
+    if stage is not None:
+        sums.restore(stage.rounds(), stage.ledger())
     return sums

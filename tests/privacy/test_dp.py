@@ -213,7 +213,7 @@ def private_run(
 ) -> SmallRun:
     run = small_run(name, net, noise_population(clients), folder)
     run.stage.resume()
-    run.sums = protected(privacy, run.method, run.population, EVERYBODY, run.stage.rounds(), run.stage.ledger())
+    run.sums = protected(privacy, run.method, run.population, EVERYBODY, run.stage)
     return run
 
 

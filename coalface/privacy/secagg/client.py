@@ -51,7 +51,7 @@ class Client:
         entropy: Entropy = os.urandom,
         is_signed: IsSigned = masks.is_signed,
     ) -> None:
-        """``directory`` has every node's public key, from registration and not from this server's message.
+        """A ``session`` is one round's; ``directory`` has the nodes' public keys, from registration and no server.
 
         ``group`` is everybody in whose sum this client's group vector may be, itself included: its choir.
         """
