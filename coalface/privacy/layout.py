@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LOSS_SLOTS = 8  # named parts of a loss; which part is in which slot is no secret
 LOSS_BOUND = 1000.0
+SLACK = 1.001  # a clipped value may be over the clip by its rounding
 
 
 @dataclass
@@ -45,8 +46,8 @@ class UploadLayout:
         self.seen = {row.field: row.seen for row in wire.disclosure(type(self.like))}
         self.counts = [name for name, seen in self.seen.items() if seen is wire.Seen.COUNT]
         spread = sqrt(self.cohort / self.survivors)  # more shares of noise than the fewest that must be there
-        bound = min(self.value_bound, self.noise.clip) if self.noise else self.value_bound
-        in_group = min(self.value_bound, self.noise.group_clip) if self.noise else self.value_bound
+        bound = min(self.value_bound, SLACK * self.noise.clip) if self.noise else self.value_bound
+        in_group = min(self.value_bound, SLACK * self.noise.group_clip) if self.noise else self.value_bound
         room = 12 * spread * self.noise.summed if self.noise else 0.0
         self.fixed = FixedPoint(bound, self.cohort, room)
         sizes = self.group_sizes or [1]

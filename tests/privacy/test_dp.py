@@ -22,6 +22,7 @@ from coalface.models.net import Net
 from coalface.privacy import dp
 from coalface.privacy.account import Account, combined
 from coalface.privacy.dp import PrivateSums, clip, discrete_gaussian
+from coalface.privacy.layout import UploadLayout
 from coalface.privacy.protect import protected
 from coalface.privacy.secagg.rules import Rules
 from coalface.privacy.secure_sum import SecureSums
@@ -193,6 +194,18 @@ def test_a_choirs_sum_has_noise_of_its_own(where: Any, secure: bool, net: Net, t
     assert chords.shape == (5, 1, 8)
     assert float(chords.std()) == pytest.approx(1.5, rel=0.35)  # 40 numbers
     assert deviation(received) < 0.02
+
+
+@pytest.mark.parametrize("bound", [0.1, 0.3, 0.7])
+def test_one_long_number_clipped_fits_into_the_fixed_point(bound: float, net: Net) -> None:
+    """In float32 a vector of one number may come out of the clip a little longer than the clip."""
+    task = Task(None, net, Training(), 0, 1, 0, lambda client: wire.Broadcast())  # type: ignore[arg-type]
+    noise = dp.Noise(bound, bound, 0.0, bound, bound, task)
+    for scale in (1.1, 3.0, 7.7, 1e3):
+        long = Upload({"a": torch.tensor([-scale])}, torch.zeros(0), torch.tensor([scale]), 7)
+        clipped, _ = clip(long, bound, bound)
+        layout = UploadLayout(clipped, 20, [4], 4.0, 1, 14, noise)
+        assert [len(words) for words in layout.vectors(clipped, {}, 0)] == [1 + 1 + 1 + 8, 1]
 
 
 def test_noise_is_another_for_each_client_and_each_part(net: Net) -> None:
