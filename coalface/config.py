@@ -21,6 +21,7 @@ from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.method import Method
 from coalface.numerics import Numerics
+from coalface.privacy.settings import Privacy
 
 
 class ConfigError(ValueError):
@@ -53,6 +54,7 @@ class Run:
     central: Central = field(default_factory=Central)
     faults: Faults = field(default_factory=Faults)
     numerics: Numerics = field(default_factory=Numerics)  # of a GPU
+    privacy: Privacy = field(default_factory=Privacy)
 
     def __post_init__(self) -> None:
         if self.method.world != "faces":
@@ -78,6 +80,7 @@ class DetectionRun:
     training: Training = field(default_factory=lambda: Training(rate=1e-3, batch=32, optimiser="adam", balanced=True))
     ends: tuple[str, ...] = ("single", "all")  # methods to run beside it, by the same rules
     faults: Faults = field(default_factory=Faults)
+    privacy: Privacy = field(default_factory=Privacy)
 
     def __post_init__(self) -> None:
         for name in (method_name(self.method), *self.ends):

@@ -57,6 +57,7 @@ class Detection(Experiment):
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
         self.world = world or self._drawn()
         run.method.check(self.world.clients)
+        self.check_privacy()
         self.check_engine()
 
     def execute(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,8 @@ from coalface.method import Method
 from coalface.models.checkpoints import load_weights, save_weights
 from coalface.models.net import Net, Weights
 from coalface.personal_evaluation import ModelOf, PersonalEvaluation
+from coalface.privacy.protect import protected
+from coalface.privacy.settings import Privacy
 from coalface.report.page import PageContent, write_page
 from coalface.report.progress import Progress
 from coalface.store import Stage, explained, write_atomically
@@ -73,6 +76,7 @@ class Experiment:
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
         self.world = loaded or self.faces()
         run.method.check(self.world.clients)
+        self.check_privacy()
         self.check_engine()
         self.verification = Verification(self.net, self.world.test, run.data.pairs, run.seed)
 
@@ -91,9 +95,7 @@ class Experiment:
         self.world.partition.write_manifest(self.out / "partition.json")
         start, public_proxies = self.start()
         clients = self.clients(start, public_proxies)
-        federated = self.stage(
-            "federating", self.out, run.method, clients, start, run.rounds, run.training, faulty=True
-        )
+        federated = self.stage("federating", self.out, run.method, clients, start, run.rounds, run.training, main=True)
         central = self.centrally("central", self.out / "central", run.central, self.world.clients, start)
         save_weights(self.out / "start.safetensors", start)
         save_weights(self.out / "model.safetensors", federated.models[0])
@@ -137,15 +139,17 @@ class Experiment:
         start: Weights,
         rules: Rounds,
         training: Training,
-        faulty: bool = False,
+        main: bool = False,
     ) -> Outcome:
-        """One federation, from its last checkpoint if it has one."""
+        """One federation, from its last checkpoint if it has one; only the ``main`` one has faults and privacy."""
         population = method.clients(population)
         stage = Stage(folder, method.types.server, method.types.private, self.run.sha256(), self.device)
-        engine = self.engine(method, population, stage, rules, training)
+        privacy = self.run.privacy if main else Privacy()
+        engine = self.engine(method, population, stage, rules, training, own_updates=privacy.any())
         form = self.form(engine, method, population, rules, training)
-        if faulty and self.run.faults.any():
+        if main and self.run.faults.any():
             engine = Faulty(engine, self.run.faults)
+        resumed = stage.resume()
         federation = Federation(
             method,
             self.net,
@@ -156,8 +160,8 @@ class Experiment:
             self.run.seed,
             stage,
             evaluate=lambda server: self.scores(method, server, stage),
+            sums=protected(privacy, method, population, rules, stage),
         )
-        resumed = stage.resume()
         if resumed is None:
             done, server = 0, method.begin(self.net, start, population, seeding.generator(self.run.seed, "begin"))
         else:
@@ -165,10 +169,22 @@ class Experiment:
         with self.progress.stage(title, total=rules.rounds, done=done) as bar:
             for entry, after in federation.run(server, first_round=done + 1):
                 server = after
-                shown = {**entry.losses, **entry.scores}
+                told = {"ε": entry.privacy["epsilon"]} if "epsilon" in entry.privacy else {}
+                shown = {**entry.losses, **entry.scores, **told}
                 note = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
                 bar.advance(0 if entry.void else 1, note="void round" if entry.void else note)
+        if bar.done < rules.rounds:
+            self.progress.say(
+                f"{title}: stopped after {bar.done} rounds, as one more would pass ε = {privacy.dp.budget:g}"
+            )
         return Outcome(server, stage, self.models(method, server, stage), engine.name, form)
+
+    def check_privacy(self) -> None:
+        """Refuse what the privacy settings cannot protect, or need and do not find, before anything is done."""
+        run, clients = self.run, self.run.method.clients(self.world.clients)
+        cohort = min(run.rounds.cohort or len(clients), len(clients))
+        run.privacy.check(run.method, method_name(run.method), cohort, len(clients))
+        protected(run.privacy, run.method, clients, run.rounds)
 
     def check_engine(self) -> None:
         """Refuse an engine that cannot run the method, before anything is done."""
@@ -177,14 +193,26 @@ class Experiment:
         if self.engine_name == "stacked" and refusal:
             raise ConfigError(f"--engine stacked cannot run {method_name(run.method)}: {refusal}; use --engine auto")
 
-    def engine(self, method: Method, population: Population, stage: Stage, rules: Rounds, training: Training) -> Engine:
-        """The engine that was asked for; ``auto`` takes the stacked one where it applies and pays."""
+    def engine(
+        self,
+        method: Method,
+        population: Population,
+        stage: Stage,
+        rules: Rounds,
+        training: Training,
+        own_updates: bool = False,
+    ) -> Engine:
+        """The engine that was asked for; ``auto`` takes the stacked one where it applies and pays.
+
+        ``own_updates``: each client's own update must exist, to be masked or clipped; their mean would not do.
+        """
         if self.engine_name == "sequential" or why_not(method) or len(population) == 1:
             return Sequential(population, stage.private)
-        several = why_several_steps(method, training, int(population.counts().max()), rules.max_norm) is not None
+        bound = inf if own_updates else rules.max_norm
+        several = why_several_steps(method, training, int(population.counts().max()), bound) is not None
         if self.engine_name == "auto" and not worth_it(self.device, several):
             return Sequential(population, stage.private)
-        return Stacked(population, stage.private, rules.max_norm)
+        return Stacked(population, stage.private, bound)
 
     def scores(self, method: Method, server: Any, stage: Stage) -> dict[str, float]:
         """The numbers of an evaluated round."""
@@ -257,13 +285,14 @@ class Experiment:
             "model": run.model,
             "command": self.command,
             "seed": run.seed,
-            "rounds": run.rounds.rounds,
+            "rounds": sum(not row["void"] for row in rounds),
             "clients": len(run.method.clients(self.world.clients)),
             "cohort": run.rounds.cohort or run.data.clients,
             "metrics": metrics,
             "gain_recovered": gain_recovered(metrics),
             **({"personal": personal} if personal else {}),
             "disclosure": disclosure(run.method),
+            "privacy": {**to_json(run.privacy), **next((r["privacy"] for r in rounds[::-1] if not r["void"]), {})},
             "bytes": traffic(ledger),
             "seconds": {
                 "federated": sum(row["seconds"] for row in rounds),

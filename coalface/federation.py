@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, Protocol
 
 from coalface import seeding, wire
 from coalface.engines.engine import Engine, Reply, Task
+from coalface.gathering import BudgetSpent, Plain, Sums
 from coalface.local import Training
 from coalface.method import Method
 from coalface.models.net import Net
-from coalface.received import Received
 
 SLOW_CHECKPOINT = 0.5  # seconds; quicker ones are written as often as the rules say
 CHECKPOINT_SHARE = 0.1  # of the time, at most, for slow ones
@@ -75,6 +75,7 @@ class RoundRecord:
     losses: dict[str, float]  # mean over the clients that counted
     scores: dict[str, float]  # of the evaluation after this round, where there was one
     monitors: dict[str, float] = field(default_factory=dict)  # what the method says of the server's state
+    privacy: dict[str, float] = field(default_factory=dict)  # ε and its like after this round, where it is accounted
 
 
 class Recorder(Protocol):
@@ -107,13 +108,19 @@ class Federation:
     seed: int
     recorder: Recorder
     evaluate: Callable[[Any], dict[str, float]]
+    sums: Sums | None = None  # how uploads become sums; None adds them up in the open
 
     def run(self, server: Any, first_round: int = 1) -> Iterator[tuple[RoundRecord, Any]]:
-        """Rounds ``first_round`` to the last: each one's record and the server's state after it."""
+        """Rounds ``first_round`` to the last, or to the end of a budget: each one's record and the server's state."""
         not_before = 0.0  # on the clock: a server that holds much about many clients takes seconds to write
         for round_ in range(first_round, self.rules.rounds + 1):
             for attempt in range(self.rules.attempts):
-                entry, server = self.round(server, round_, attempt)
+                try:
+                    entry, server = self.round(server, round_, attempt)
+                except BudgetSpent:
+                    if round_ > first_round:
+                        self.recorder.checkpoint(round_ - 1, server)
+                    return
                 began = time.perf_counter()
                 due = round_ % self.rules.checkpoint_every == 0 and began >= not_before
                 if not entry.void and (due or round_ == self.rules.rounds):
@@ -145,48 +152,28 @@ class Federation:
             attempt,
             broadcast=lambda client: self.method.broadcast(server, opened, client),
         )
-        received = Received(self.method.types.upload, lambda client: self.method.group(server, client))
-        known = wire.Known()
-        rows: list[ClientRecord] = []
-        losses: dict[str, float] = {}
+        sums = self.sums or Plain(self.rules)
+        gathering = sums.open(task, cohort, lambda client: self.method.group(server, client), self.clients)
+        replies: list[tuple[Reply, str]] = []
         for reply in self.engine.gather(task, cohort):
-            expected = self.method.expected(task.broadcast(reply.client))
-            outcome = count_in(reply, received, expected, self.rules, known)
-            rows.append(_row(task, reply, outcome))
-            if outcome == "counted":
-                if reply.private is not None:
-                    self.recorder.keep_private(reply.client, round_, reply.private)
-                for part, value in reply.losses.items():
-                    losses[part] = losses.get(part, 0.0) + value
-        counted = len(received.clients)
-        void = counted < ceil(self.rules.quorum * len(cohort))
-        after = server if void else self.method.server_round(server, received)
+            outcome = gathering.count_in(reply, self.method.expected(task.broadcast(reply.client)))
+            if outcome == "counted" and reply.private is not None:
+                self.recorder.keep_private(reply.client, round_, reply.private)
+            replies.append((replace(reply, upload=None, private=None), outcome))  # uploads are in the sum, and go
+        gathered = gathering.close()
+        received = gathered.received
+        counted = len(received.clients) if received else 0
+        void = received is None or counted < ceil(self.rules.quorum * len(cohort))
+        after = server if received is None or void else self.method.server_round(server, received)
+        rows = [_row(task, gathering.told(reply), outcome) for reply, outcome in replies]
         seconds = time.perf_counter() - began
-        means = {part: total / counted for part, total in losses.items()}
         scores = self.evaluate(after) if not void and _is_evaluated(round_, self.rules) else {}
         monitors = {} if void else self.method.monitors(after)
-        entry = RoundRecord(round_, attempt, void, counted, seconds, means, scores, monitors)
+        entry = RoundRecord(
+            round_, attempt, void, counted, seconds, gathered.losses, scores, monitors, gathered.privacy
+        )
         self.recorder.record(entry, rows)
         return entry, after
-
-
-def count_in(reply: Reply, received: Received, expected: wire.Upload, rules: Rounds, known: wire.Known) -> str:
-    """Check a reply and add it to the sum; the outcome in words, "counted" if it was."""
-    if reply.trouble:
-        return reply.trouble
-    if rules.deadline and reply.seconds > rules.deadline:
-        return "late"
-    bound = rules.max_norm or None
-    try:
-        if isinstance(reply.upload, bytes):
-            upload = wire.decode(reply.upload, expected, max_norm=bound)
-        else:
-            upload = reply.upload
-            wire.check(upload, expected, max_norm=bound, known=known)
-    except wire.Refused as reason:
-        return f"refused: {reason}"
-    received.add(reply.client, upload)
-    return "counted"
 
 
 def _is_evaluated(round_: int, rules: Rounds) -> bool:

@@ -48,6 +48,33 @@ class Received:
         self._weight += weight
         self.clients.append(client)
 
+    def reveal(self, client: int, upload: wire.Upload) -> None:
+        """Remember what one upload reveals, and nothing else of it: the rest comes as sums."""
+        for field in self._fields(wire.Seen.REVEALED):
+            self._revealed[field][client] = getattr(upload, field)
+
+    def take_sums(
+        self,
+        clients: list[int],
+        weight: float,
+        sums: dict[str, Any],
+        like: wire.Upload,
+        counts: dict[str, int],
+        groups: dict[str, dict[int, tuple[Any, int]]],
+    ) -> None:
+        """Sums that were made elsewhere, under masks; ``like`` has the dtypes, a group's sum its number of members."""
+        self.clients, self._weight, self._sums, self._counts, self._groups = clients, weight, sums, counts, groups
+        self._dtypes = {field: tree.transform(lambda leaf: leaf.new_empty(0), getattr(like, field)) for field in sums}
+
+    def disturb(self, noise: Callable[[str, Tensor], Tensor]) -> None:
+        """Add noise to every sum: ``noise`` has the field and the sum so far, and gives the sum with noise on it."""
+        for field in self._fields(wire.Seen.SUMMED):
+            self._settle(field)
+            self._sums[field] = _noisy(field, self._sums[field], noise)
+        for field, groups in self._groups.items():
+            for group, (total, members) in sorted(groups.items()):
+                groups[group] = (_noisy(field, total, noise), members)
+
     def mean(self, field: str) -> Any:
         """The weighted mean of a summed field over the cohort, in the dtype in which it travelled."""
         self._must_be(field, wire.Seen.SUMMED, "only the sum over the cohort of a summed field exists")
@@ -111,3 +138,9 @@ class Received:
             raise KeyError(f"{self._upload.__qualname__} has no field {field!r}")
         if self._seen[field] is not seen:
             raise PermissionError(f"{field} is {self._seen[field].value}: {otherwise}")
+
+
+def _noisy(field: str, total: Any, noise: Callable[[str, Tensor], Tensor]) -> Any:
+    """In the order of names, which is the same after a resume; that of a dict need not be."""
+    flat = tree.leaves(total, field)
+    return tree.refill(total, {path: noise(field, flat[path]) for path in sorted(flat)}, field)

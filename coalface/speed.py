@@ -12,9 +12,12 @@ Row = Mapping[str, Any]
 
 
 def images_per_second(ledger: Sequence[Row], rounds: Sequence[Row]) -> float | None:
-    """Images that clients trained on, over the seconds of all rounds; evaluation and checkpoints are not in these."""
-    seconds = sum(row["seconds"] for row in rounds)
-    return sum(row["images"] for row in ledger) / seconds if seconds else None
+    """Images that clients trained on, over the seconds of all rounds; evaluation and checkpoints are not in these.
+
+    None where no client told how many: under a secure sum.
+    """
+    seconds, images = sum(row["seconds"] for row in rounds), sum(row["images"] for row in ledger)
+    return images / seconds if seconds and images else None
 
 
 def outside_training(ledger: Sequence[Row], rounds: Sequence[Row]) -> float | None:

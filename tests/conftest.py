@@ -20,6 +20,7 @@ from coalface.data.public import Public
 from coalface.data.recordings import Recordings
 from coalface.engines.sequential import Sequential
 from coalface.federation import Federation, Rounds
+from coalface.gathering import Sums
 from coalface.local import Training
 from coalface.method import Method
 from coalface.models.net import Net
@@ -121,6 +122,7 @@ class SmallRun:
         self.population = method.clients(replace(population, public=started))
         self.stage = Stage(folder, method.types.server, method.types.private, "small", torch.device("cpu"))
         self.engine = Sequential(self.population, self.stage.private)
+        self.sums: Sums | None = None
 
     def run(self, rules: Rounds, stop_after: int | None = None) -> object:
         federation = Federation(
@@ -133,6 +135,7 @@ class SmallRun:
             0,
             self.stage,
             lambda server: {},
+            self.sums,
         )
         done, server = self.stage.resume() or (0, self.begin())
         for entry, after in federation.run(server, done + 1):

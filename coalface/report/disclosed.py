@@ -18,7 +18,7 @@ STAGES = {"pretrain": "pre-training", "federated": "federated rounds", "central"
 # Shown in sections of their own; any other plain value of result.json is a line in "Run it again".
 ELSEWHERE = {"title", "command", "metrics", "gain_recovered", "bytes", "seconds", "versions", "disclosure"}
 ELSEWHERE |= {"engine", "engine_form", "images_per_second", "central_images_per_second", "share_of_central_speed"}
-ELSEWHERE |= {"outside_training", "peak_memory"}
+ELSEWHERE |= {"outside_training", "peak_memory", "privacy"}
 NAMES = {
     "private_sha256": "clients' private state SHA-256",
     "cohort": "clients in a round",

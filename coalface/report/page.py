@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from coalface.report import disclosed, evidence, figures
+from coalface.report import disclosed, evidence, figures, protection
 from coalface.report.look import STYLE, THEMED
 from coalface.store import write_atomically
 
@@ -47,6 +47,7 @@ def page(content: PageContent) -> str:
         evidence.monitors(content.rounds, pictures.add),
         evidence.sample_faces(content.faces),
         disclosed.disclosure(result),
+        protection.protection(result, content.rounds, pictures.add),
         disclosed.traffic(result, content.rounds, content.ledger),
         disclosed.speed(result),
         disclosed.run_again(result),

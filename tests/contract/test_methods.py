@@ -64,7 +64,7 @@ def test_every_field_says_who_sees_it_and_what_it_is(name: str) -> None:
 
 
 def without_group_sums(upload: Any) -> Any:
-    """A client's part of a group's sum is its own state by design; to mask it on the wire is for secure aggregation."""
+    """A client's part of a group's sum is its own state by design; secure sums mask it on the wire."""
     grouped = [row.field for row in wire.disclosure(type(upload)) if row.seen is wire.Seen.GROUPED]
     return dataclasses.replace(upload, **{field: torch.zeros_like(getattr(upload, field)) for field in grouped})
 

@@ -7,13 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.conftest import environment, small
 
 BARE = """
 import sys
 
 class Without:
-    names = {"rich", "matplotlib", "PIL", "scipy", "sklearn", "typer"}
+    names = {"rich", "matplotlib", "PIL", "scipy", "sklearn", "typer", "cryptography", "dp_accounting"}
 
     def __init__(self, finder):
         self.finder = finder
@@ -49,6 +51,19 @@ def test_photographs_name_what_they_need(tmp_path: Path) -> None:
     done = bare("run", "demo", "--data", str(tmp_path / "photos"), "--out", str(tmp_path / "run"))
     assert done.returncode == 2
     assert "coalface[app]" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "package"),
+    [("privacy.secure_sum=true", "cryptography"), ("privacy.dp.noise=1", "dp-accounting")],
+)
+def test_privacy_names_what_it_needs_before_anything_is_done(setting: str, package: str, tmp_path: Path) -> None:
+    settings = small("privacy.min_cohort=3", setting)
+    done = bare("run", "fedavg/shared-head", *settings, "--out", str(tmp_path / "run"))
+    assert done.returncode == 2 and not (tmp_path / "run").exists()
+    assert f"needs the package {package}: pip install 'coalface[privacy]'" in done.stderr.replace(
+        "need the", "needs the"
+    )
 
 
 def test_list_needs_nothing(tmp_path: Path) -> None:

@@ -82,6 +82,10 @@ def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
             ["run", "local_only", "--engine", "stacked", "--out", "OUT", *small("method.batch_statistics=true")],
             "cannot run local_only: its batch-norm statistics",
         ),
+        (
+            ["run", "fedface", "--out", "OUT", *small("privacy.secure_sum=true", "privacy.require_secure_sum=true")],
+            "privacy.require_secure_sum=true refuses fedface: it reveals class_embedding",
+        ),
         (["resume", "MISSING"], "holds no run"),
         (["eval", "MISSING", "--data", "FEW"], "--model"),
         (["dance"], "invalid choice: 'dance'"),

@@ -1,0 +1,219 @@
+"""Differential privacy for users: clip each upload, add noise to the sum, keep the account, stop before the budget.
+
+    clip     every Summed field of an upload together, to one L2 norm; SummedInGroup fields to another. All are trained
+             floats: integer counters do not travel, and averaged batch-norm statistics are refused (``settings``).
+    weights  equal, and the counts are 1: how many images a client has is its own business.
+    noise    central: Gaussian, on the sums, by a server that is trusted to add it.
+             distributed: each client adds a share, a discrete Gaussian on the grid of the fixed point, before its
+             upload is masked (Kairouz, Liu, Steinke 2021); the fewest clients that can unmask have all of it together.
+    losses   are not told: they are measured on private images, and no noise covers them.
+
+In a simulation noise comes from the run's seed, so that a resumed run repeats the round that was cut short and tells
+nothing twice. Whoever knows the seed can take it away again: on real machines noise is the machine's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, exp, floor, inf, sqrt
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coalface import seeding, tree, wire
+from coalface.engines.engine import Reply, Task
+from coalface.federation import Rounds
+from coalface.gathering import BudgetSpent, Gathered, Gathering, Plain, checked
+from coalface.method import Method
+from coalface.privacy.account import Account, combined
+from coalface.privacy.settings import DP, revealed
+
+if TYPE_CHECKING:
+    from coalface.privacy.secure_sum import SecureSums
+
+Part = Literal["summed", "grouped", "losses"]
+CLIP_RATE = 0.2  # of the adaptive clip, as in Andrew et al. 2021
+IN_CLIP = "in_clip"
+FINEST = 4.0  # quanta in a share's standard deviation: then a sum of discrete Gaussians is one, to 1e-60
+
+
+class PrivateSums:
+    """A way to sum (``gathering.Sums``) around another one."""
+
+    def __init__(
+        self, settings: DP, rounds: Rounds, inner: Plain | SecureSums, method: Method, cohort: int, clients: int
+    ) -> None:
+        self.settings, self.rounds, self.inner = settings, rounds, inner
+        self.clip = settings.clip  # of the coming round
+        self.of_bits = cohort / 20 if settings.clip_quantile else 0.0  # noise on how many were under the clip
+        if self.of_bits and 2 * self.of_bits <= settings.noise:
+            raise ValueError(
+                f"a cohort of {cohort} is too small to adapt the clip under privacy.dp.noise={settings.noise}: "
+                f"it takes more than {10 * settings.noise:.0f} clients, or set privacy.dp.clip_quantile=0"
+            )
+        # The noise on the bits takes its part of z, and the noise on the values is a little more for it.
+        self.of_values = 1 / sqrt(settings.noise**-2 - (2 * self.of_bits) ** -2) if self.of_bits else settings.noise
+        grouped = [settings.group_noise] if settings.group_noise else []
+        multiplier = combined(settings.noise, *grouped)
+        # Amplification holds for cohorts drawn as ``cohort.draw`` does, where nothing that is published shows the draw.
+        secret = type(method).cohort is Method.cohort and not grouped
+        reveals = bool(revealed(method))
+        self.account = None if reveals else Account(multiplier, settings.delta, cohort, clients, secret)
+        if self.account and settings.budget and (first := self.account.after_one_more([0])) > settings.budget:
+            raise ValueError(
+                f"the first round alone has ε = {first:.3g}, over privacy.dp.budget={settings.budget:g}: "
+                "raise privacy.dp.noise or the budget"
+            )
+
+    def restore(self, rounds: Sequence[Mapping[str, Any]], ledger: Iterable[Mapping[str, Any]]) -> None:
+        """Go on from a run's records."""
+        if self.account is not None:
+            self.account.restore(rounds, ledger)
+        done = [row["privacy"] for row in rounds if not row["void"]]
+        if done:
+            self.clip = done[-1]["next_clip"]
+
+    def open(self, task: Task, cohort: Sequence[int], group_of: Callable[[int], int], clients: int) -> Gathering:
+        """Part of ``gathering.Sums``; BudgetSpent if this round would pass the budget."""
+        budget = self.settings.budget
+        if budget and self.account is not None and (epsilon := self.account.after_one_more(cohort)) > budget:
+            raise BudgetSpent(f"round {task.round} would bring ε to {epsilon:.3g}, over the budget of {budget:.3g}")
+        if isinstance(self.inner, Plain):
+            inner: Gathering = self.inner.open(task, cohort, group_of, clients)
+        else:
+            inner = self.inner.open(task, cohort, group_of, clients, self._shares(task))
+        return PrivateGathering(self, inner, task, len(cohort))
+
+    def deviations(self) -> tuple[float, float]:
+        """Standard deviation of the noise on the sum of values, and on a group's sum."""
+        return self.of_values * self.clip, self.settings.group_noise * self.settings.group_clip
+
+    def _shares(self, task: Task) -> Noise | None:
+        if self.settings.where == "central":
+            return None
+        summed, grouped = self.deviations()
+        return Noise(summed, grouped, self.of_bits, self.clip, self.settings.group_clip, task)
+
+
+class PrivateGathering:
+    """One round (``gathering.Gathering``)."""
+
+    def __init__(self, sums: PrivateSums, inner: Gathering, task: Task, cohort: int) -> None:
+        self.sums, self.inner, self.task, self.cohort = sums, inner, task, cohort
+        self.clip = sums.clip
+
+    def count_in(self, reply: Reply, expected: wire.Upload) -> str:
+        """Clip, then count in; what does not concern the sums is left out."""
+        outcome, upload = checked(reply, expected, self.sums.rounds, {})
+        if upload is None:
+            return outcome
+        clipped, norm = clip(upload, self.clip, self.sums.settings.group_clip)
+        adaptive = {IN_CLIP: float(norm <= self.clip) - 0.5} if self.sums.of_bits else {}
+        return self.inner.count_in(replace(reply, upload=clipped, losses=adaptive), expected)
+
+    def close(self) -> Gathered:
+        """The sums with their noise, and what they have told by now."""
+        sums, gathered = self.sums, self.inner.close()
+        received = gathered.received
+        if received is None or len(received.clients) < ceil(sums.rounds.quorum * self.cohort):
+            return Gathered(None)
+        luck = seeding.generator(self.task.seed, "noise", self.task.round, self.task.attempt)
+        central = sums.settings.where == "central"
+        if central:
+            grouped = {
+                row.field for row in wire.disclosure(self.task.method.types.upload) if row.seen is wire.Seen.GROUPED
+            }
+            of_sum, of_group = sums.deviations()
+            received.disturb(
+                lambda field, total: total + _gaussian(total, of_group if field in grouped else of_sum, luck)
+            )
+        if sums.of_bits:
+            under = gathered.losses[IN_CLIP] * len(received.clients)
+            under += sums.of_bits * float(torch.randn((), generator=luck)) if central else 0.0
+            share = under / len(received.clients) + 0.5
+            sums.clip = self.clip * exp(-CLIP_RATE * (share - sums.settings.clip_quantile))
+        return Gathered(received, {}, {**self._told(received.clients), "clip": self.clip, "next_clip": sums.clip})
+
+    def told(self, reply: Reply) -> Reply:
+        """Part of ``gathering.Gathering``."""
+        return replace(self.inner.told(reply), images=0, losses={})
+
+    def _told(self, clients: list[int]) -> dict[str, float]:
+        account = self.sums.account
+        if account is None:
+            return {}
+        account.charge(clients)
+        told = {"epsilon": account.readers(), "delta": account.delta}
+        return told if self.sums.settings.where == "central" else {**told, "epsilon_server": account.server()}
+
+
+def clip(upload: wire.Upload, bound: float, group_bound: float) -> tuple[wire.Upload, float]:
+    """The upload with its Summed fields together, and its SummedInGroup fields together, at most so long; counts 1.
+
+    And the norm of the Summed fields as it was.
+    """
+    fields: dict[str, Any] = {}
+    norms = {}
+    for seen, most in ((wire.Seen.SUMMED, bound), (wire.Seen.GROUPED, group_bound)):
+        named = {row.field: getattr(upload, row.field) for row in wire.disclosure(type(upload)) if row.seen is seen}
+        leaves = [leaf for name, value in named.items() for leaf in tree.leaves(value, name).values()]
+        squares = [leaf.detach().double().square().sum() for leaf in leaves]
+        norms[seen] = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
+        factor = min(1.0, most / norms[seen]) if norms[seen] else 1.0
+        fields |= {name: tree.transform(lambda leaf, by=factor: leaf * by, value) for name, value in named.items()}
+    fields |= {row.field: 1 for row in wire.disclosure(type(upload)) if row.seen is wire.Seen.COUNT}
+    clipped: wire.Upload = dataclasses.replace(upload, **fields)  # type: ignore[type-var]  # subclasses are dataclasses
+    return clipped, norms[wire.Seen.SUMMED]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The clients' shares of a round's noise: whole standard deviations, in the units of the values."""
+
+    summed: float
+    grouped: float
+    losses: float
+    clip: float
+    group_clip: float
+    task: Task
+
+    def share(self, field: Part, among: int, words: int, quantum: float, client: int) -> NDArray[np.int64]:
+        """Discrete Gaussian noise on the grid. Rounding moves a clipped vector, and the noise is larger for it."""
+        whole = {"summed": self.summed, "grouped": self.grouped, "losses": self.losses}[field]
+        norm = {"summed": self.clip, "grouped": self.group_clip, "losses": inf}[field]  # ±1/2 is on the grid as it is
+        if not whole or not words:
+            return np.zeros(words, np.int64)
+        deviation = (1 + quantum * sqrt(words) / 2 / norm) * whole / sqrt(among) / quantum
+        if deviation < FINEST:
+            raise ValueError(
+                f"a share of noise of {deviation:.2g} quanta is too little to be Gaussian: "
+                "lower privacy.value_bound, or raise privacy.dp.noise"
+            )
+        seed = seeding.derive(self.task.seed, "noise", self.task.round, self.task.attempt, client, field)
+        return discrete_gaussian(deviation, words, np.random.Generator(np.random.Philox(seed)))
+
+
+def discrete_gaussian(deviation: float, count: int, luck: np.random.Generator) -> NDArray[np.int64]:
+    """Whole numbers n with probability in proportion to exp(−n²/2σ²), by rejection (Canonne, Kamath, Steinke 2020)."""
+    scale = floor(deviation) + 1
+    found: list[NDArray[np.int64]] = []
+    missing = count
+    while missing > 0:
+        draws = int(1.5 * missing) + 16
+        # The difference of two geometric numbers is a discrete Laplace number.
+        stop = 1 - exp(-1 / scale)
+        laplace = luck.geometric(stop, draws) - luck.geometric(stop, draws)
+        likely = np.exp(-((np.abs(laplace) - deviation**2 / scale) ** 2) / (2 * deviation**2))
+        kept = laplace[luck.random(draws) < likely][:missing]
+        found.append(kept)
+        missing -= len(kept)
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _gaussian(total: Tensor, deviation: float, luck: torch.Generator) -> Tensor:
+    return (torch.randn(total.shape, generator=luck, dtype=torch.float64) * deviation).to(total)

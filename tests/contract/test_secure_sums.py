@@ -1,0 +1,203 @@
+"""Every method through the secure sum: the same round, within the quantum, whoever drops out, or no round at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from coalface import seeding, tree, wire
+from coalface.algorithms import METHODS
+from coalface.data.centres import centres
+from coalface.engines.engine import Reply, Task
+from coalface.engines.faults import Faults, Faulty
+from coalface.federation import Rounds
+from coalface.gathering import Gathered, Plain, Sums
+from coalface.models.net import Net
+from coalface.privacy.secagg import messages
+from coalface.privacy.secagg.fixed_point import FixedPoint
+from coalface.privacy.secagg.rules import Rules
+from coalface.privacy.secagg.server import Server
+from coalface.privacy.secure_sum import SecureSums
+from coalface.privacy.settings import revealed
+from tests.conftest import SmallRun, noise_population, noise_recordings, small_net, small_run
+from tests.privacy.secagg.world import entropy
+
+CLIENTS, BOUND, MOST = 8, 64.0, 6
+RULES = Rules(min_cohort=4, threshold=0.6)  # of eight, five must be left: three may drop out, four may not
+ROUNDS = Rounds(rounds=1, quorum=0.5)
+FEDERATED = [name for name in METHODS if name not in ("centralised", "all")]  # one client has nobody to hide among
+STEPS = ("advertise", "share", "train", "agree", "unmask")
+
+
+def secure(step: str = "", gone: tuple[int, ...] = ()) -> SecureSums:
+    absent = lambda at, client: at == step and client in gone  # noqa: E731
+    return SecureSums(ROUNDS, RULES, BOUND, MOST, entropy(0), absent)
+
+
+def gathered(run: SmallRun, sums: Sums, silent: tuple[int, ...] = ()) -> tuple[Gathered, dict[int, str], list[Reply]]:
+    """One round by the sequential engine, with some clients silent when their uploads are due."""
+    server = run.begin()
+    method = run.method
+    opened = method.open_round(server, [*range(CLIENTS)], seeding.generator(0, "round", 1))
+    task = Task(method, run.net, run.training, 0, 1, 0, lambda client: method.broadcast(server, opened, client))
+    gathering = sums.open(task, range(CLIENTS), lambda client: method.group(server, client), CLIENTS)
+    outcomes, replies = {}, []
+    for reply in run.engine.gather(task, range(CLIENTS)):
+        heard = Reply(reply.client, trouble="dropped out") if reply.client in silent else reply
+        outcomes[reply.client] = gathering.count_in(heard, method.expected(task.broadcast(reply.client)))
+        replies.append(reply)
+    result = gathering.close()
+    return result, outcomes, [gathering.told(reply) for reply in replies]
+
+
+def assert_same(method: Any, plain: Gathered, hidden: Gathered) -> None:
+    one, two = plain.received, hidden.received
+    assert one is not None and two is not None and one.clients == two.clients
+    quantum = FixedPoint(BOUND, CLIENTS).quantum
+    for row in wire.disclosure(method.types.upload):
+        if row.seen is wire.Seen.SUMMED:
+            # Each of n clients is off by half a quantum of its weight over the largest weight.
+            slack = len(one.clients) * quantum * MOST / 2 / one._weight + 1e-8
+            assert_close(one.mean(row.field), two.mean(row.field), slack)
+        elif row.seen is wire.Seen.GROUPED:
+            sums = [received.whole_groups(row.field, lambda group: 4) for received in (one, two)]
+            assert sums[0].keys() == sums[1].keys()
+            for group, total in sums[0].items():
+                assert_close(total, sums[1][group], 4 * quantum / 2 + 1e-6)
+        elif row.seen is wire.Seen.REVEALED:
+            sent = [{c: tree.sha256({"x": v}) for c, v in r.revealed(row.field).items()} for r in (one, two)]
+            assert sent[0] == sent[1]
+        else:
+            assert one.count(row.field) == two.count(row.field)
+    assert hidden.losses == pytest.approx(plain.losses, abs=1e-3)
+
+
+def assert_close(one: Any, two: Any, slack: float) -> None:
+    for path, leaf in tree.leaves({"x": two}).items():
+        torch.testing.assert_close(leaf, tree.leaves({"x": one})[path], rtol=1e-6, atol=slack)
+
+
+@pytest.fixture
+def run(name: str, tmp_path: Path) -> SmallRun:
+    if METHODS[name].world == "faces":
+        return small_run(name, small_net(name), noise_population(CLIENTS), tmp_path)
+    people = centres([noise_recordings(seed) for seed in range(CLIENTS)])
+    return small_run(name, small_net(name), people, tmp_path, rate=1e-4)  # a larger one drives statistics off bounds
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+@pytest.mark.parametrize(("step", "gone"), [("", ()), *((step, (1, 4, 6)) for step in STEPS)])
+def test_the_secure_sum_is_the_plain_sum(run: SmallRun, step: str, gone: tuple[int, ...]) -> None:
+    silent = gone if step in ("advertise", "share", "train") else ()
+    plain, _, _ = gathered(run, Plain(ROUNDS), silent)
+    hidden, outcomes, told = gathered(run, secure(step, gone), gone if step == "train" else ())
+    assert_same(run.method, plain, hidden)
+    assert [client for client, outcome in outcomes.items() if outcome != "counted"] == [*silent]
+    assert all(reply.images == 0 and not reply.losses for reply in told)
+
+
+@pytest.mark.parametrize("gone", [(3,), (0, 7)])
+@pytest.mark.parametrize("step", STEPS)
+def test_one_or_two_dropouts(step: str, gone: tuple[int, ...], net: Net, tmp_path: Path) -> None:
+    run = small_run("fedface", net, noise_population(CLIENTS), tmp_path)
+    silent = gone if step in ("advertise", "share", "train") else ()
+    plain, _, _ = gathered(run, Plain(ROUNDS), silent)
+    hidden, _, _ = gathered(run, secure(step, gone), gone if step == "train" else ())
+    assert_same(run.method, plain, hidden)
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_one_dropout_too_many_and_the_round_is_void(run: SmallRun) -> None:
+    for step in STEPS:
+        hidden, _, _ = gathered(run, secure(step, (0, 1, 2, 3)), (0, 1, 2, 3) if step == "train" else ())
+        assert hidden.received is None and not hidden.losses
+
+
+def test_a_void_round_is_recorded_and_changes_nothing(net: Net, tmp_path: Path) -> None:
+    run = small_run("fedavg/private-head", net, noise_population(CLIENTS), tmp_path)
+    run.sums = secure("unmask", (0, 1, 2, 3))
+    with pytest.raises(RuntimeError, match="void 2 times"):
+        run.run(Rounds(rounds=1, attempts=2))
+    assert [row["void"] for row in run.stage.rounds()] == [True, True]
+    assert not run.stage.private.clients()
+
+
+@pytest.mark.parametrize("name", ["fedavg/shared-head", "fedfv", "chorus"])
+def test_a_whole_run_is_the_plain_run_within_the_quantum(name: str, net: Net, tmp_path: Path) -> None:
+    ends = []
+    for folder, sums in (("plain", None), ("secure", secure())):
+        run = small_run(name, net, noise_population(CLIENTS), tmp_path / folder)
+        run.sums = sums
+        ends.append(run.run(Rounds(rounds=3)))
+    leaves = tree.leaves(ends[1])
+    for path, leaf in tree.leaves(ends[0]).items():
+        torch.testing.assert_close(leaves[path], leaf, rtol=0, atol=2e-6, msg=lambda m, p=path: f"{p}: {m}")
+
+
+def test_faults_of_every_kind_leave_an_exact_sum_of_the_rest(net: Net, tmp_path: Path) -> None:
+    ends, outcomes = [], []
+    for folder, sums in (("plain", None), ("secure", secure())):
+        run = small_run("fedface", net, noise_population(CLIENTS), tmp_path / folder)
+        run.engine = Faulty(run.engine, Faults(dropout=0.1, late=0.1, damaged=0.1))  # type: ignore[assignment]
+        run.sums = sums
+        ends.append(run.run(Rounds(rounds=3, quorum=0.6)))
+        outcomes.append([(row["client"], row["outcome"]) for row in run.stage.ledger()])
+    assert outcomes[0] == outcomes[1]
+    assert {outcome.split(":")[0] for _, outcome in outcomes[1]} > {"counted", "refused"}
+    assert_close(ends[0].backbone, ends[1].backbone, 2e-6)  # type: ignore[attr-defined]
+
+
+def test_a_secure_run_repeats_bit_for_bit_though_its_masks_do_not(net: Net, tmp_path: Path) -> None:
+    hashes = set()
+    for number in range(2):
+        run = small_run("chorus", net, noise_population(CLIENTS), tmp_path / str(number))
+        run.sums = SecureSums(ROUNDS, RULES, BOUND, MOST)  # the operating system's randomness
+        hashes.add(tree.sha256(run.run(Rounds(rounds=2))))
+    assert len(hashes) == 1
+
+
+def test_what_does_not_fit_is_refused_and_the_round_goes_on(net: Net, tmp_path: Path) -> None:
+    run = small_run("fedavg/positive-only", net, noise_population(CLIENTS), tmp_path)
+    narrow = SecureSums(ROUNDS, RULES, 1e-9, MOST, entropy(0))
+    _, outcomes, _ = gathered(run, narrow)
+    assert all("raise privacy.value_bound" in outcome for outcome in outcomes.values())
+    few = SecureSums(ROUNDS, RULES, BOUND, 3, entropy(0))
+    _, outcomes, _ = gathered(run, few)
+    assert set(outcomes.values()) == {"refused: 4 images, and privacy.most_images is 3"}
+
+
+def test_the_ledger_has_the_bytes_that_travelled(net: Net, tmp_path: Path) -> None:
+    run = small_run("fedface", net, noise_population(CLIENTS), tmp_path)
+    _, _, told = gathered(run, secure())
+    numbers = sum(leaf.numel() for leaf in tree.leaves(run.net.shapes).values())
+    for reply in told:
+        assert 4 * numbers < reply.bytes_up < 4 * numbers + 8000  # masks cost no bytes; keys, shares and signatures do
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_private_state_is_not_in_the_masked_bytes(run: SmallRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of a group's sum included: in the open they are a client's own state."""
+    sent: dict[int, bytes] = {}
+    take = Server.masked
+    monkeypatch.setattr(Server, "masked", lambda s, m: (sent.update({m.client: messages.encode(m)}), take(s, m))[1])
+    kept = {}
+    keep = run.engine.gather
+    monkeypatch.setattr(
+        run.engine, "gather", lambda task, cohort: (kept.setdefault(r.client, r) for r in keep(task, cohort))
+    )
+    gathered(run, secure())
+    assert sent.keys() == kept.keys()
+    quantum = FixedPoint(BOUND, 4).quantum  # of a choir
+    for client, reply in kept.items():
+        for leaf in tree.leaves(reply.private).values():
+            canary = leaf.numpy().tobytes()[:16]
+            encoded = np.rint(leaf.double().numpy() / quantum).astype(np.int64).astype(np.uint32).tobytes()[:16]
+            assert len(canary) < 16 or (canary not in sent[client] and encoded not in sent[client])
+
+
+def test_centralised_reveals_everything_and_says_so() -> None:
+    assert revealed(METHODS["centralised"]()) == ["faces"]

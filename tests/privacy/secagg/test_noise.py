@@ -1,0 +1,97 @@
+"""What the server holds of one client is noise: uniform, and unlike the update. Without masks the same tests say so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from coalface.privacy.secagg import client, masks
+from coalface.privacy.secagg.fixed_point import FixedPoint, Words
+from tests.privacy.secagg.world import World
+
+SIZE = 40_000
+Floats = NDArray[np.float64]
+
+
+def updates(world: World) -> dict[int, Floats]:
+    """Like changes of weights: small, and of a few sizes; encoded as the clients' vectors."""
+    drawn = np.random.default_rng(3)
+    fixed = FixedPoint(4.0, len(world.clients))
+    found = {c: drawn.normal(0, 1e-3, SIZE) * drawn.choice([0.1, 1, 10], SIZE) for c in world.clients}
+    world.vectors = {c: fixed.encode(values) for c, values in found.items()}
+    return found
+
+
+def uniformity(words: Words) -> float:
+    """The largest distance from uniform, of any byte's chi-squared (255 degrees) and any bit's share, in deviations."""
+    worst = 0.0
+    for place in range(4):
+        counts = np.bincount((words >> (8 * place)) & 255, minlength=256)
+        chi = ((counts - len(words) / 256) ** 2 / (len(words) / 256)).sum()
+        worst = max(worst, abs(chi - 255) / (2 * 255) ** 0.5)
+    for bit in range(32):
+        worst = max(worst, abs(((words >> bit) & 1).mean() - 0.5) * 2 * len(words) ** 0.5)
+    return worst
+
+
+def alike(words: Words, values: Floats) -> float:
+    """The largest correlation with the update, of the words as numbers and of low and high bits; in deviations."""
+    views = [words.view(np.int32), words.astype(np.float64), words & 0xFFFF, words >> 16, words >> 31]
+    found = [abs(np.corrcoef(view.astype(np.float64), values)[0, 1]) for view in views]
+    return float(max(found) * len(values) ** 0.5)
+
+
+def test_masked_uploads_are_noise() -> None:
+    world = World(6, size=SIZE)
+    values = updates(world)
+    world.until("mask")
+    for number, words in world.uploads.items():
+        assert uniformity(words) < 6
+        assert all(alike(words, of) < 6 for of in values.values()), number
+    gaps = world.uploads[0] - world.uploads[1]
+    assert uniformity(gaps) < 6 and alike(gaps, values[0]) < 6
+
+
+def test_a_partial_sum_is_noise_too() -> None:
+    world = World(6, size=SIZE)
+    values = updates(world)
+    world.until("mask")
+    five = np.sum([world.uploads[c] for c in range(5)], axis=0, dtype=np.uint32)
+    assert uniformity(five) < 6 and alike(five, sum(values[c] for c in range(5))) < 6
+
+
+def test_two_sessions_have_nothing_in_common() -> None:
+    one, two = World(6, size=SIZE), World(6, size=SIZE)
+    two.session = two.server.session = b"another session".ljust(32)
+    for world in (one, two):
+        updates(world)
+        for c in world.clients.values():
+            c.session = world.session
+        if world is two:
+            for c in world.clients.values():
+                c._secrets = {name: secret[::-1] for name, secret in c._secrets.items()}
+        world.until("mask")
+    assert uniformity(one.uploads[0] - two.uploads[0]) < 6
+
+
+@pytest.mark.parametrize("missing", ["all", "pair", "self"])
+def test_with_masks_off_the_same_tests_fail(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pair masks the server needs only the self mask, which it is told, to see one client."""
+    real = masks.add_stream
+
+    def weakened(vector: Words, seed: bytes, purpose: str, sign: int = 1) -> None:
+        if missing not in ("all", purpose):
+            real(vector, seed, purpose, sign)
+
+    monkeypatch.setattr(client.masks, "add_stream", weakened)
+    world = World(6, size=SIZE)
+    values = updates(world)
+    world.until("mask")
+    words = world.uploads[0]
+    if missing == "pair":  # what is left is the self mask: take it away, as the server can after the round
+        real(words, world.clients[0]._secrets["self"], "self", -1)
+    elif missing == "self":  # what is left cancels in the sum of all: no client's, but a void round's sum is open
+        words = np.sum([*world.uploads.values()], axis=0, dtype=np.uint32)
+        values[0] = sum(values.values())  # type: ignore[assignment]
+    assert uniformity(words) > 20 and alike(words, values[0]) > 20
