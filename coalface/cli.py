@@ -33,6 +33,7 @@ from coalface.recipes import RECIPES
 from coalface.report import seeds, tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
+from coalface.verbs import audit
 
 EPILOG = """\
 start here
@@ -338,6 +339,8 @@ def _parser() -> Parser:
     sub.add_argument("--model", metavar="NAME", help="the network that a weights file is for")
     sub.add_argument("--size", type=int, default=112, help="its image size (default: 112); a run knows its own")
     sub.add_argument("--json", action="store_true", help="for machines")
+
+    audit.arguments(verb("audit", audit.audit, "Plain, summed, and summed with noise.", device=False))
 
     sub = verb("list", list_methods, "Generated from the types that travel.", device=False)
     sub.add_argument("--json", action="store_true")
