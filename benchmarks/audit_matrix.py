@@ -20,8 +20,7 @@ import torch
 from coalface import provenance
 from coalface.config import method_named
 from coalface.metrics.intervals import wilson
-from coalface.models.net import Weights
-from coalface.privacy.audits.audit import Attacker, Effort, audited, of_method, standard_views
+from coalface.privacy.audits.audit import Attacker, Effort, Setting, audited, of_method, standard_views
 from coalface.privacy.audits.result import AuditResult
 from coalface.recipes.audit import audit
 from coalface.report.progress import Progress
@@ -29,11 +28,11 @@ from coalface.report.progress import Progress
 METHODS = (
     "fedavg/shared-head", "fedavg/positive-only", "random_targets", "fedaws", "fedface", "feduv", "fedfv", "chorus",
 )  # fmt: skip
-INVERTED = ("feduv", "fedfv", "chorus")  # searches for pictures are slow: one method of each kind of upload
+PICTURED = ("feduv", "fedfv", "chorus")  # searches for pictures are slow: one method of each kind of upload
 NOISE = 1.0
 ROUNDS = 20
 EFFORTS = {
-    "small": Effort(people=320, judge_epochs=10, decoder_epochs=6, inversions=1, iterations=60, several=0),
+    "small": Effort(people=320, judge_epochs=10, decoder_epochs=6, inversions=2, iterations=80, several=0),
     "full": Effort(people=480, judge_epochs=14, decoder_epochs=30, inversions=4, iterations=200, several=2),
 }
 COLUMNS = (
@@ -54,11 +53,11 @@ def main() -> None:
     with Progress() as progress:
         attacker = Attacker.prepared(32, "easy", effort, 0, progress)
         for seed in options.seeds:
-            start: Weights | None = None
+            setting = Setting.prepared(audit(method_named(options.methods[0])(), seed, ROUNDS), progress)
             for name in options.methods:
-                inverted = replace(effort, inversions=effort.inversions if name in INVERTED else 0)
-                case, start = of_method(audit(method_named(name)(), seed, ROUNDS), start, attacker, progress)
-                results = audited(case, replace(attacker, effort=inverted), standard_views(NOISE), progress)
+                trying = effort if name in PICTURED else replace(effort, inversions=0, decoder_epochs=0)
+                case = of_method(setting, method_named(name)(), attacker, progress)
+                results = audited(case, replace(attacker, effort=trying), standard_views(NOISE), progress)
                 rows += [{"seed": seed, **result.as_dict()} for result in results]
                 for result in results:
                     progress.say(line(result))

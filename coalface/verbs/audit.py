@@ -14,6 +14,7 @@ from coalface import config, provenance
 from coalface.config import ConfigError, Run
 from coalface.privacy.audits import audit as audits
 from coalface.privacy.audits.result import AuditResult
+from coalface.privacy.audits.view import MIN_COHORT
 from coalface.recipes.audit import audit as audit_size
 from coalface.report.audit_page import write_audit_page
 from coalface.report.progress import Progress
@@ -33,7 +34,7 @@ def audit(options: argparse.Namespace, command: str) -> None:
             if folder is not None:
                 case = audits.of_run(run, folder, options.rounds, attacker, progress)
             else:
-                case, _ = audits.of_method(run, None, attacker, progress)
+                case = audits.of_method(audits.Setting.prepared(run, progress), run.method, attacker, progress)
         except ValueError as error:
             raise ConfigError(str(error)) from error
         results = audits.audited(case, attacker, audits.standard_views(options.noise), progress)
@@ -76,20 +77,22 @@ def arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace, folder: Path | None) -> Run:
+    """The run whose rounds are played; what cannot be audited is refused before anything is done."""
     if options.rounds < 1 or options.noise <= 0 or options.inversions < 0 or options.iterations < 4:
         raise ConfigError(
             "--rounds must be at least 1, --noise above 0, --inversions at least 0, --iterations at least 4"
         )
     if folder is None:
         own = audit_size(config.method_named(options.what)(), options.seed, options.rounds)
-        return config.override(own, options.set)
-    if options.set:
+        run = config.override(own, options.set)
+    elif options.set:
         raise ConfigError("--set is for a method; a finished run has its own settings")
-    run: Run = config.from_json(Run, json.loads((folder / "config.json").read_text()))
+    else:
+        run = config.from_json(Run, json.loads((folder / "config.json").read_text()))
     if run.data.identities_each > 1:
-        raise ConfigError(
-            f"audits are for one person per client: the run has data.identities_each={run.data.identities_each}"
-        )
+        raise ConfigError(f"audits are for one person per client: data.identities_each is {run.data.identities_each}")
+    if run.data.clients < MIN_COHORT:
+        raise ConfigError(f"a sum to hide in needs {MIN_COHORT} clients or more: data.clients is {run.data.clients}")
     return run
 
 

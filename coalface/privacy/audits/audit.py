@@ -16,7 +16,8 @@ from coalface.config import ConfigError, Run, method_name
 from coalface.data import synthetic, world
 from coalface.data.faceset import FaceSet
 from coalface.experiment import Experiment
-from coalface.models.net import Weights
+from coalface.method import Method
+from coalface.models.net import Net, Weights
 from coalface.privacy.audits import codeword, embedding_recovery, gradient_inversion, membership, template_leak
 from coalface.privacy.audits.judge import Judge, trained_judge
 from coalface.privacy.audits.recording import Case, Memory, begun, recorded
@@ -36,8 +37,8 @@ class Effort:
 
     people: int = 200  # synthetic ones, for the judge and the decoder; half of them each
     judge_epochs: int = 12
-    decoder_epochs: int = 30
-    inversions: int = 4  # clients whose pictures are sought
+    decoder_epochs: int = 30  # 0 leaves template inversion out
+    inversions: int = 4  # clients whose gradients are inverted; 0 leaves that out
     iterations: int = 150  # of each of these searches
     several: int = 2  # local steps of the harder inversion; 0 leaves it out
 
@@ -64,15 +65,30 @@ class Attacker:
         return cls(faces.subset(range(half, effort.people)), judge, effort)
 
 
-def of_method(run: Run, start: Weights | None, attacker: Attacker, progress: Progress) -> tuple[Case, Weights]:
-    """The rounds of this run, played from the beginning; and the weights that it started from, pre-trained if None."""
-    with tempfile.TemporaryDirectory() as folder:
-        experiment = Experiment(run, Path(folder), torch.device("cpu"), progress, "")
-        start = experiment.start() if start is None else start
-    case = _case(experiment, run.rounds.cohort or len(experiment.world.clients), attacker, Memory())
-    case = replace(case, server=begun(case, start))
+@dataclass(frozen=True)
+class Setting:
+    """The faces, the network and the beginning of a run: methods that are compared share them."""
+
+    run: Run
+    net: Net
+    world: world.World
+    start: Weights
+
+    @classmethod
+    def prepared(cls, run: Run, progress: Progress) -> Setting:
+        """Draw or read the faces, and pre-train if the run says so."""
+        with tempfile.TemporaryDirectory() as folder:
+            experiment = Experiment(run, Path(folder), torch.device("cpu"), progress, "")
+            return cls(run, experiment.net, experiment.world, experiment.start())
+
+
+def of_method(setting: Setting, method: Method, attacker: Attacker, progress: Progress) -> Case:
+    """A method's rounds, played from the beginning."""
+    run = replace(setting.run, method=method)
+    case = _case(run, setting.net, setting.world, run.rounds.cohort or run.data.clients, attacker, Memory())
+    case = replace(case, server=begun(case, setting.start))
     with progress.stage(f"rounds of {case.name}", total=run.rounds.rounds) as stage:
-        return recorded(case, 0, run.rounds.rounds, lambda: stage.advance(1)), start
+        return recorded(case, 0, run.rounds.rounds, lambda: stage.advance(1))
 
 
 def of_run(run: Run, folder: Path, rounds: int, attacker: Attacker, progress: Progress) -> Case:
@@ -89,22 +105,22 @@ def of_run(run: Run, folder: Path, rounds: int, attacker: Attacker, progress: Pr
             raise ConfigError(f"{folder} holds no checkpoint to go on from: finish it with `coalface resume {folder}`")
         kept = {client: stage.private.load(client, 1 << 62) for client in stage.private.clients()}
     done, server = resumed
-    case = _case(experiment, max(MIN_COHORT, run.rounds.cohort), attacker, Memory(kept.get))
+    cohort = max(MIN_COHORT, run.rounds.cohort or run.data.clients)
+    case = _case(run, experiment.net, experiment.world, cohort, attacker, Memory(kept.get))
     case = replace(case, server=server)
     with progress.stage(f"further rounds of {case.name}", total=rounds) as bar:
         return recorded(case, done, rounds, lambda: bar.advance(1))
 
 
-def audited(
-    case: Case, attacker: Attacker, views: Sequence[View], progress: Progress, decoder: Decoder | None = None
-) -> list[AuditResult]:
-    """Every attack that the method gives a hold for, under every view. A decoder is trained unless given."""
-    if decoder is None:
+def audited(case: Case, attacker: Attacker, views: Sequence[View], progress: Progress) -> list[AuditResult]:
+    """Every attack that the method gives a hold for, under every view."""
+    decoder = None
+    if attacker.effort.decoder_epochs:
         with progress.stage("decoder", total=1) as stage:
             epochs = attacker.effort.decoder_epochs
             decoder = trained_decoder(case.net, case.last.backbone, attacker.faces, epochs, case.seed)
             stage.advance(1)
-    jobs = list(_attacks(case, attacker, decoder))
+    jobs = list(_attacks(attacker, decoder))
     found = []
     with progress.stage(f"attacks on {case.name}", total=len(jobs) * len(views)) as stage:
         for name, attack in jobs:
@@ -124,7 +140,7 @@ def standard_views(noise: float) -> list[View]:
 Attack = Callable[[Case, View, torch.Generator], AuditResult | None]
 
 
-def _attacks(case: Case, attacker: Attacker, decoder: Decoder) -> Iterator[tuple[str, Attack]]:
+def _attacks(attacker: Attacker, decoder: Decoder | None) -> Iterator[tuple[str, Attack]]:
     effort = attacker.effort
     yield "template leak", template_leak.template_leak
     yield "recovery", embedding_recovery.embedding_recovery
@@ -141,26 +157,28 @@ def _attacks(case: Case, attacker: Attacker, decoder: Decoder) -> Iterator[tuple
                     iterations=effort.iterations,
                 ),
             )
-    yield "template inversion", partial(template_inversion, judge=attacker.judge, decoder=decoder)
+    if decoder is not None:
+        yield "template inversion", partial(template_inversion, judge=attacker.judge, decoder=decoder)
     yield "membership, person", membership.person_membership
     yield "membership, image", membership.image_membership
 
 
-def _case(experiment: Experiment, cohort: int, attacker: Attacker, memory: Memory) -> Case:
-    run, clients = experiment.run, experiment.world.clients
+def _case(run: Run, net: Net, faces: world.World, cohort: int, attacker: Attacker, memory: Memory) -> Case:
+    run.method.check(faces.clients)
+    clients = run.method.clients(faces.clients)
+    if len(clients) < MIN_COHORT:
+        raise ConfigError(f"an audit needs {MIN_COHORT} clients or more for its sums, and there are {len(clients)}")
     choir = getattr(run.method, "choir", 1)
     cohort = -(-cohort // choir) * choir  # whole choirs are called: not fewer clients than asked for
-    if len(clients) < MIN_COHORT:
-        raise ConfigError(f"an audit needs {MIN_COHORT} clients or more for its sums: data.clients is {len(clients)}")
     return Case(
         name=method_name(run.method),
         method=run.method,
-        net=experiment.net,
+        net=net,
         training=run.training,
         cohort=min(cohort, len(clients)),
         seed=run.seed,
-        clients=run.method.clients(clients),
-        outsiders=experiment.world.test,
+        clients=clients,
+        outsiders=faces.test,
         public=attacker.faces,
         server=None,
         memory=memory,
