@@ -87,7 +87,7 @@ def as_markdown(report: dict[str, Any]) -> str:
         "",
         f"{report['what']}. Each cell is the share of people (for images: of photographs) against whom the attack "
         "succeeded, pooled over the seeds, its 95 % Wilson interval, and the share that luck reaches. **Bold**: the "
-        "interval is above luck. What each attack is, and counts as a success: [docs/audits.md](../docs/audits.md).",
+        "interval is above that of luck. What each attack is, and what counts: [docs/audits.md](../docs/audits.md).",
     ]
     columns = [name for name in COLUMNS if any(row["attack"] == name for row in rows)]
     for view in dict.fromkeys(row["view"] for row in rows):
@@ -120,6 +120,7 @@ MEDIANS = {
     ("template leak", "chance_median_cosine"): "by luck",
     ("recovery", "median_cosine"): "recovery: cosine",
     ("recovery", "chance_median_cosine"): "by luck",
+    ("recovery", "any_sum_tells"): "any sum tells",
     ("codeword", "bits_read"): "code bits read",
     ("template inversion", "median_ssim"): "template inversion: SSIM",
     ("template inversion", "chance_median_ssim"): "to strangers",
@@ -130,7 +131,7 @@ MEDIANS = {
 
 def middle(rows: list[dict[str, Any]], attack: str, key: str) -> str:
     """Mean over the seeds of a number in the details."""
-    values = [row["details"][key] for row in rows if row["attack"] == attack]
+    values = [row["details"][key] for row in rows if row["attack"] == attack and key in row["details"]]
     return f"{sum(values) / len(values):.3f}" if values else "–"
 
 
@@ -140,9 +141,10 @@ def cell(rows: list[dict[str, Any]]) -> str:
     people = sum(row["details"]["people"] for row in rows)
     found = round(sum(row["success"] * row["details"]["people"] for row in rows))
     chance = sum(row["chance"] for row in rows) / len(rows)
-    interval = wilson(found, people)
+    strangers = sum(row["details"]["strangers"] for row in rows)
+    interval, luck = wilson(found, people), wilson(round(chance * strangers), strangers)
     share = f"{100 * found / people:.0f} %"
-    share = f"**{share}**" if interval.low > chance else share
+    share = f"**{share}**" if interval.low > luck.high else share
     return f"{share} [{100 * interval.low:.0f}, {100 * interval.high:.0f}], luck {100 * chance:.1f}"
 
 

@@ -10,7 +10,7 @@ from coalface.method import Method
 
 
 def audit(method: Method, seed: int = 0, rounds: int = 20) -> Run:
-    """One person per client; in a round a client takes four of its eight photographs, in one step."""
+    """One person per client; in a round a client takes seven of its ten photographs, in one step."""
     return Run(
         method=method,
         model="feduv_cnn_small",
@@ -22,12 +22,12 @@ def audit(method: Method, seed: int = 0, rounds: int = 20) -> Run:
             public=200,
             public_images=8,
             clients=64,
-            images_each=8,
+            images_each=10,
             test=100,
             test_images=4,
             pairs=600,
         ),
         pretrain=Central(rounds=12, training=Training(rate=0.02, batch=32, momentum=0.9)),
         rounds=Rounds(rounds=rounds, cohort=16),
-        training=Training(rate=0.05, images_per_round=4),
+        training=Training(rate=0.05, images_per_round=7),
     )

@@ -73,7 +73,7 @@ def _matrix(results: Sequence[AuditResult]) -> str:
     body = f'<table class="numbers"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     words = (
         "Share of people (or photographs) against whom the attack succeeded, with its 95 % interval, and the share "
-        "that luck reaches. Red: the whole interval is above luck. A small number of people makes wide intervals: "
+        "that luck reaches. Red: the interval is above that of luck. A small number of people makes wide intervals: "
         "not red does not mean safe."
     )
     return section("What was tried", f'<div class="wide">{body}</div>', words)

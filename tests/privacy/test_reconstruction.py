@@ -8,11 +8,12 @@ import torch
 from coalface import seeding
 from coalface.data import synthetic
 from coalface.local import Training
-from coalface.privacy.audits.embedding_recovery import embedding_recovery
+from coalface.privacy.audits.embedding_recovery import any_sum_tells, embedding_recovery
 from coalface.privacy.audits.gradient_inversion import gradient_inversion, inverted, simulated, total_variation
 from coalface.privacy.audits.judge import Judge, as_pixels, nearest_ssim, ssim
 from coalface.privacy.audits.membership import image_membership, person_membership
 from coalface.privacy.audits.recording import Case
+from coalface.privacy.audits.result import counted
 from coalface.privacy.audits.template_inversion import Decoder, template_inversion, trained_decoder
 from coalface.privacy.audits.view import PLAIN, SECURE_SUM
 from tests.privacy.conftest import Recorded, drawn
@@ -111,3 +112,16 @@ def test_likeness_by_hand() -> None:
 
 def _batches(case: Case, round_: int) -> torch.Generator:
     return seeding.generator(case.seed, "batches", round_, 0)
+
+
+def test_what_any_sum_tells_by_hand() -> None:
+    """At right angles a sum of 4 has cosine 1/2 to each; of people who are all alike it has 1."""
+    assert any_sum_tells(torch.eye(8), 4, drawn()) == 0
+    assert any_sum_tells(torch.ones(8, 4) / 2, 4, drawn()) == 1
+
+
+def test_luck_measured_on_few_strangers_is_given_room() -> None:
+    """5 % of 100 strangers has an interval up to 11 %: luck may explain 2 of 16, and does not explain 12."""
+    few, many = (counted("x", "y", found, 16, 0.05, {}, strangers=100) for found in (2, 12))
+    assert few.chance_high == pytest.approx(0.112, abs=1e-3)
+    assert few.at_chance and not many.at_chance

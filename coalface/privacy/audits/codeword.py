@@ -57,7 +57,9 @@ def codeword_reading(case: Case, view: View, generator: torch.Generator) -> Audi
         "code_length": method.code_length,
     }
     chance = float((others >= READ).double().mean())
-    return counted("codeword", case.name, int((own >= READ).sum()), len(own), chance, details, view.name)
+    return counted(
+        "codeword", case.name, int((own >= READ).sum()), len(own), chance, details, view.name, len(strangers)
+    )
 
 
 def alone(case: Case, seen: dict[int, Seen]) -> Tensor:

@@ -3,8 +3,12 @@
 attacker   FedAwS, FedFace: the server, which is told. FedFV: any client, for all are sent the equivalents. Chorus: the
            server, which sees the parts of the chord (`view`), and whoever else hears the chords.
 sees       the recorded rounds.
-success    a direction with cosine above 0.9 to a person's class embedding, or, of those who keep it, to the one kept.
+success    a direction with cosine above 0.9 to a person's class embedding: the one that the server holds or the client
+           keeps. One that is revealed is held against the person's template instead.
 chance     the share of people who take no part that the same directions meet.
+
+A sum of k people is itself near to some of them, those who are alike. ``any_sum_tells`` in the details is how often the
+sum of k strangers is: what a chord tells without being solved. Chorus is broken where recovery goes beyond it.
 
 FedFV's equivalents and a method's revealed fields are the same under every view: they do not travel in a sum.
 """
@@ -71,8 +75,25 @@ def _from_chords(case: Case, view: View, generator: torch.Generator) -> AuditRes
     # The last chord is nearest to what is kept now; under noise the mean of all is the better guess: both are tried.
     guesses = torch.stack([torch.stack([F.normalize(sum(all_, torch.zeros_like(all_[0])), dim=0), all_[-1]])
                            for all_ in heard.values()])  # fmt: skip
-    details = {"how": f"the client's part of the chord, over {len(case.rounds)} rounds", "choir": method.choir}
+    details = {
+        "how": f"the client's part of the chord, over {len(case.rounds)} rounds",
+        "choir": method.choir,
+        "any_sum_tells": any_sum_tells(case.strangers(case.last.backbone), method.choir, generator),
+    }
     return _scored(case, view, guesses, torch.stack(truth), details)
+
+
+def any_sum_tells(people_PD: Tensor, members: int, generator: torch.Generator, draws: int = 20) -> float:
+    """The share of people whom the plain sum of themselves and some others meets: what one sum tells, unsolved."""
+    groups = torch.stack(
+        [
+            torch.randperm(len(people_PD), generator=generator)[: len(people_PD) // members * members].view(-1, members)
+            for _ in range(draws)
+        ]
+    ).flatten(0, 1)
+    voices = people_PD[groups]
+    chords = F.normalize(voices.sum(dim=1), dim=1)
+    return float((torch.einsum("gkd,gd->gk", voices, chords) > RECOVERED).double().mean())
 
 
 def _scored(case: Case, view: View, guesses_NGD: Tensor, truth_ND: Tensor, details: dict[str, Any]) -> AuditResult:
@@ -93,4 +114,5 @@ def _scored(case: Case, view: View, guesses_NGD: Tensor, truth_ND: Tensor, detai
             **details,
         },
         view.name,
+        len(strangers),
     )

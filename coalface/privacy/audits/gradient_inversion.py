@@ -80,7 +80,9 @@ def gradient_inversion(
     }
     name = f"gradient inversion, {steps} step{'s' if steps > 1 else ''}"
     pictures = torch.stack(shown)
-    return counted(name, case.name, int(right.sum()), len(right), FMR, details, view.name, pictures)
+    return counted(
+        name, case.name, int(right.sum()), len(right), FMR, details, view.name, len(case.outsiders), pictures
+    )
 
 
 def inverted(

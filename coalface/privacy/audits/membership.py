@@ -70,9 +70,9 @@ def image_membership(case: Case, view: View, generator: torch.Generator) -> Audi
 
 def _counted(attack: str, case: Case, view: View, outside: Tensor, inside: Tensor) -> AuditResult:
     threshold = threshold_at_fmr(outside, FPR)
-    details: dict[str, Any] = {"fpr": FPR, "auc": auc(outside, inside), "negatives": len(outside)}
+    details: dict[str, Any] = {"fpr": FPR, "auc": auc(outside, inside)}
     found = int((inside >= threshold.value).sum())
-    return counted(attack, case.name, found, len(inside), FPR, details, view.name)
+    return counted(attack, case.name, found, len(inside), FPR, details, view.name, len(outside))
 
 
 def _length_within(span_RD: Tensor, activations_ND: Tensor) -> Tensor:

@@ -25,11 +25,12 @@ class AuditResult:
     details: dict[str, Any] = field(default_factory=dict)
     view: str = "plain"  # how uploads were protected (`view.View`)
     pictures: Tensor | None = field(default=None, repr=False, compare=False)  # uint8 [people, (true, guess), 3, H, W]
+    chance_high: float | None = None  # upper end of chance's own interval, where it was measured on few strangers
 
     @property
     def at_chance(self) -> bool:
-        """Whether luck explains the success: the interval reaches down to chance."""
-        return self.interval.low <= self.chance
+        """Whether luck may explain the success: its interval and that of chance touch."""
+        return self.interval.low <= (self.chance if self.chance_high is None else self.chance_high)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, fit for JSON: everything but the pictures."""
@@ -46,9 +47,14 @@ def counted(
     chance: float,
     details: dict[str, Any],
     view: str = "plain",
+    strangers: int = 0,
     pictures: Tensor | None = None,
 ) -> AuditResult:
-    """The result of an attack that succeeded against so many of these people."""
-    interval = wilson(successes, people)
-    found = {"people": people, **details}
-    return AuditResult(attack, against, successes / people, chance, interval, found, view, pictures)
+    """The result of an attack that succeeded against so many of these people.
+
+    ``strangers`` is how many people chance was measured on; 0: it is known exactly.
+    """
+    high = wilson(round(chance * strangers), strangers).high if strangers else None
+    found = {"people": people, **({"strangers": strangers} if strangers else {}), **details}
+    share, interval = successes / people, wilson(successes, people)
+    return AuditResult(attack, against, share, chance, interval, found, view, pictures, high)

@@ -95,7 +95,8 @@ def template_inversion(
         "fmr": FMR,
     }
     pictures = torch.stack(shown[:SHOWN])
-    return counted("template inversion", case.name, int(right.sum()), len(right), FMR, details, view.name, pictures)
+    found, strangers = int(right.sum()), len(case.outsiders)
+    return counted("template inversion", case.name, found, len(right), FMR, details, view.name, strangers, pictures)
 
 
 def _templates(case: Case, view: View, generator: torch.Generator) -> tuple[Tensor, str]:

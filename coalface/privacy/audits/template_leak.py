@@ -47,7 +47,7 @@ def template_leak(case: Case, view: View, generator: torch.Generator) -> AuditRe
     }
     reached = int((own >= RECOVERED).sum())
     chance = float((others >= RECOVERED).double().mean())
-    return counted("template leak", case.name, reached, len(own), chance, details, view.name)
+    return counted("template leak", case.name, reached, len(own), chance, details, view.name, len(strangers))
 
 
 def guessed(case: Case, seen: dict[int, Seen], generator: torch.Generator) -> Tensor:
