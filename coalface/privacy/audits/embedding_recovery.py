@@ -38,11 +38,19 @@ def embedding_recovery(case: Case, view: View, generator: torch.Generator) -> Au
     if fields.get("chord") is wire.Seen.GROUPED:
         return _from_chords(case, view, generator)
     if fields.get("class_embedding") is wire.Seen.REVEALED:
-        told = {client: upload.class_embedding for client, upload in case.last.uploads.items()}
-        guesses = torch.stack(list(told.values()))
+        told = first_revealed(case)
         truth = case.truth(list(told), case.last.backbone)
-        return _scored(case, view, guesses[:, None], truth, {"how": "revealed to the server"})
+        return _scored(case, view, torch.stack(list(told.values()))[:, None], truth, {"how": "revealed to the server"})
     return None
+
+
+def first_revealed(case: Case) -> dict[int, Tensor]:
+    """Each client's class embedding as it was first revealed: before the server pushed it away from others."""
+    told: dict[int, Tensor] = {}
+    for round_ in case.rounds:
+        for client, upload in round_.uploads.items():
+            told.setdefault(client, F.normalize(upload.class_embedding, dim=0))
+    return told
 
 
 def _from_equivalents(case: Case, view: View, generator: torch.Generator) -> AuditResult:

@@ -1,8 +1,8 @@
 """(5) Template inversion: a picture of the person from a face template.
 
 attacker   the server, or whoever comes to hold a template. It follows the protocol.
-sees       templates: those that a method reveals, else the guesses of attack 1 (`view`); the broadcast backbone; and
-           public faces, on which it trains a decoder from embeddings to images.
+sees       templates: the guesses of attack 1 (`view`), or, where only sums are seen, those that a method reveals; the
+           broadcast backbone; and public faces, on which it trains a decoder from embeddings to images.
 success    the picture is taken for the person by a network that took no part (`judge`), at an FMR of 5 %.
 chance     that FMR. Likeness of pixels stands beside it: SSIM to the person's photographs, and to strangers'.
 """
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from coalface import seeding, wire
 from coalface.data.faceset import FaceSet
 from coalface.models.net import Net, Weights, scaled
+from coalface.privacy.audits.embedding_recovery import first_revealed
 from coalface.privacy.audits.judge import FMR, Judge, as_pixels, nearest_ssim
 from coalface.privacy.audits.recording import Case
 from coalface.privacy.audits.result import AuditResult, counted
@@ -102,8 +103,8 @@ def template_inversion(
 def _templates(case: Case, view: View, generator: torch.Generator) -> tuple[Tensor, str]:
     """The best template [n, d] that the server has of each client, and where it has it from."""
     fields = {row.field: row.seen for row in wire.disclosure(case.method.types.upload)}
-    if fields.get("class_embedding") is wire.Seen.REVEALED:
-        revealed = [F.normalize(upload.class_embedding, dim=0) for upload in case.last.uploads.values()]
-        return torch.stack(revealed), "revealed to the server"
+    if view.summed and fields.get("class_embedding") is wire.Seen.REVEALED:
+        told = first_revealed(case)
+        return torch.stack([told[client] for client in case.last.uploads]), "revealed to the server"
     guesses = guessed(case, case.seen(view, generator), generator)
     return guesses[:, 0], "read from the last layer"
