@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from coalface import config, provenance
+from coalface import config, provenance, wire
 from coalface.config import ConfigError, Run
 from coalface.privacy.audits import audit as audits
 from coalface.privacy.audits.result import AuditResult
@@ -91,6 +91,8 @@ def _run(options: argparse.Namespace, folder: Path | None) -> Run:
         run = config.from_json(Run, json.loads((folder / "config.json").read_text()))
     if run.data.identities_each > 1:
         raise ConfigError(f"audits are for one person per client: data.identities_each is {run.data.identities_each}")
+    if "backbone" not in {row.field for row in wire.disclosure(run.method.types.upload)}:
+        raise ConfigError(f"{config.method_name(run.method)} sends no update of a backbone: there is nothing to attack")
     if run.data.clients < MIN_COHORT:
         raise ConfigError(f"a sum to hide in needs {MIN_COHORT} clients or more: data.clients is {run.data.clients}")
     return run

@@ -35,9 +35,9 @@ ATTACKER_IMAGES = 8
 class Effort:
     """How hard the attacker tries, where trying costs time."""
 
-    people: int = 200  # synthetic ones, for the judge and the decoder; half of them each
+    people: int = 400  # synthetic ones, for the judge and the decoder; half of them each
     judge_epochs: int = 12
-    decoder_epochs: int = 30  # 0 leaves template inversion out
+    decoder_epochs: int = 12  # 0 leaves template inversion out
     inversions: int = 4  # clients whose gradients are inverted; 0 leaves that out
     iterations: int = 150  # of each of these searches
     several: int = 2  # local steps of the harder inversion; 0 leaves it out

@@ -15,7 +15,6 @@ Under a secure sum the same is done with the cohort's mean: there is nothing els
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,12 +44,8 @@ def gradient_inversion(
     steps: int = 1,
     targets: int = 4,
     iterations: int = 150,
-    step: Callable[[], None] = lambda: None,
 ) -> AuditResult | None:
-    """Of how many of ``targets`` clients a picture betrays the person; None where updates hold nothing.
-
-    ``step`` is called after each client.
-    """
+    """Of how many of ``targets`` clients a picture betrays the person; None where updates hold nothing."""
     training = Training(rate=case.training.rate_at(case.last.number), batch=1, images_per_round=steps, flip=False)
     round_ = case.further(training)
     seen = case.seen(view, generator, round_)
@@ -67,7 +62,6 @@ def gradient_inversion(
         strange.append(_like_strangers(pictures, case, len(own)))
         guesses.append(pictures)
         shown.append(torch.stack([own[photograph], pictures[guess]]))
-        step()
     people = [case.clients[client].images for client in chosen]
     right, own_tar = judge.recognised(guesses, people, case.outsiders)
     details = {
