@@ -37,7 +37,7 @@ from coalface.recipes.detection import detection
 from coalface.report import seeds, tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
-from coalface.verbs import reproduce
+from coalface.verbs import audit, reproduce
 
 EPILOG = """\
 start here
@@ -361,6 +361,7 @@ def _parser() -> Parser:
 
     sub = verb("reproduce", make_again, reproduce.TEACH)
     reproduce.arguments(sub)
+    audit.arguments(verb("audit", audit.audit, "Plain, summed, and summed with noise.", device=False))
 
     sub = verb("list", list_methods, "Generated from the types that travel.", device=False)
     sub.add_argument("--json", action="store_true")

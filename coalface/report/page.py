@@ -53,11 +53,15 @@ def page(content: PageContent) -> str:
         disclosed.run_again(result),
         pictures.missing_note(),
     ]
-    title = escape(str(result.get("title") or result.get("method") or "coalface"))
+    return document(str(result.get("title") or result.get("method") or "coalface"), sections)
+
+
+def document(title: str, sections: Sequence[str]) -> str:
+    """A whole page of sections, which are markup; empty ones are left out."""
     # The policy makes the promise binding: a browser would refuse to load anything, whatever a name contains.
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n" + "\n".join(filter(None, sections)) + "\n</main>\n"

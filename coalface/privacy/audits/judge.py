@@ -1,0 +1,102 @@
+"""Who is in a picture, by a network that the attack has never touched; and how alike two pictures are.
+
+A reconstruction is made to please the network that was attacked, so that network cannot judge it. The judge is trained
+on synthetic people of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from coalface import seeding
+from coalface.algorithms.fedavg import SharedHead
+from coalface.data.faceset import FaceSet
+from coalface.data.population import Population
+from coalface.local import Training, train
+from coalface.metrics.rates import threshold_at_fmr
+from coalface.models.net import Net, Weights
+
+FMR = 0.05
+PIXELS = 128.0  # a network's input is (x − 127.5) / 128
+
+
+@dataclass(frozen=True)
+class Judge:
+    """An independent recogniser."""
+
+    net: Net
+    weights: Weights
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Unit embeddings [n, d] of uint8 images."""
+        with torch.no_grad():
+            return F.normalize(self.net(self.weights, images), dim=1)
+
+    def recognised(self, guesses: list[Tensor], people: list[Tensor], strangers: FaceSet) -> tuple[Tensor, float]:
+        """Which guesses [n] (each some pictures) are taken for their person, at an FMR of 5 % against strangers.
+
+        Also the judge's own TAR at that threshold: the people's first photographs against the rest of theirs.
+        """
+        faces = torch.stack([F.normalize(self.embed(pictures).mean(dim=0), dim=0) for pictures in guesses])
+        templates = torch.stack([F.normalize(self.embed(images).mean(dim=0), dim=0) for images in people])
+        outside = self.embed(strangers.images)
+        unlike = torch.stack(
+            [F.normalize(outside[a:b].mean(dim=0), dim=0) for a, b in strangers.offsets.unfold(0, 2, 1).tolist()]
+        )
+        threshold = threshold_at_fmr(faces @ unlike.T, FMR).value
+        first = torch.cat([self.embed(images[:1]) for images in people])
+        rest = torch.stack([F.normalize(self.embed(images[1:]).mean(dim=0), dim=0) for images in people])
+        bar = threshold_at_fmr(first @ unlike.T, FMR).value
+        own_tar = float(((first * rest).sum(dim=1) >= bar).double().mean())
+        return (faces * templates).sum(dim=1) >= threshold, own_tar
+
+
+def trained_judge(faces: FaceSet, seed: int, epochs: int = 12) -> Judge:
+    """A small network, trained centrally on these people by softmax."""
+    net = Net("feduv_cnn_small", size=faces.size)
+    head = F.normalize(torch.randn(len(faces), net.embedding, generator=seeding.generator(seed, "judge head")), dim=1)
+    state = SharedHead.Trained(net.fresh(seeding.derive(seed, "judge")), head)
+    pooled = Population(faces, (tuple(range(len(faces))),))[0]
+    method = SharedHead()
+    training = Training(rate=0.02, batch=32, momentum=0.9, epochs=epochs)
+    trained = train(
+        lambda current, batch: method.objective(net, current, pooled.classes, batch),
+        state,
+        pooled,
+        training,
+        1,
+        seeding.generator(seed, "judge batches"),
+    )
+    return Judge(net, trained.state.backbone)
+
+
+def ssim(one: Tensor, other: Tensor, window: int = 7) -> Tensor:
+    """Structural similarity [n] of uint8 images [n, 3, H, W] with a flat window: 1 if equal, about 0 for noise."""
+    a, b = one.double() / 255, other.double() / 255
+
+    def mean(x: Tensor) -> Tensor:
+        return F.avg_pool2d(x, window, 1)
+
+    ma, mb = mean(a), mean(b)
+    va, vb, cov = mean(a * a) - ma**2, mean(b * b) - mb**2, mean(a * b) - ma * mb
+    c1, c2 = 0.01**2, 0.03**2
+    return ((2 * ma * mb + c1) * (2 * cov + c2) / ((ma**2 + mb**2 + c1) * (va + vb + c2))).mean(dim=(1, 2, 3))
+
+
+def nearest_ssim(guesses: Tensor, photographs: Tensor) -> tuple[float, int, int]:
+    """The highest SSIM of any guess with any photograph or its mirror image, and which two they are."""
+    pairs = [(g, p) for g in range(len(guesses)) for p in range(len(photographs))]
+    left = guesses[[g for g, _ in pairs]]
+    right = photographs[[p for _, p in pairs]]
+    found = ssim(left, right).maximum(ssim(left, right.flip(-1)))
+    best = int(found.argmax())
+    return float(found[best]), *pairs[best]
+
+
+def as_pixels(images: Tensor) -> Tensor:
+    """Float images as a network takes them, as uint8."""
+    return (images.detach() * PIXELS + 127.5).round().clamp(0, 255).to(torch.uint8)
