@@ -5,11 +5,12 @@ Pre-training and central training are federations too, of one client: the same r
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import safetensors.torch
 import torch
@@ -48,19 +49,48 @@ class Outcome:
     engine: str
 
 
+class Remote(Protocol):
+    """Clients on other machines (``engines.flower_server``)."""
+
+    @property
+    def roster(self) -> Population:
+        """Who they are, without an image of theirs."""
+
+    def private(self, method: Method) -> type[wire.Private] | None:
+        """What stands at the server for the state that they keep."""
+
+    def engine(self, run: Run, stage: Stage) -> Engine:
+        """The engine that calls them."""
+
+
 class Experiment:
     """One run in one folder. Calling ``execute`` again after a crash goes on where it stopped."""
 
     def __init__(
-        self, run: Run, out: Path, device: torch.device, progress: Progress, command: str, engine: EngineName = "auto"
+        self,
+        run: Run,
+        out: Path,
+        device: torch.device,
+        progress: Progress,
+        command: str,
+        engine: EngineName = "auto",
+        remote: Remote | None = None,
     ) -> None:
+        """``remote``: the clients are elsewhere, and so are their faces; there is no central training then."""
+        self.remote = remote
         self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
         self.engine_name = engine
         self.began = time.perf_counter()
         self.net = Net(run.model, embedding=run.embedding, size=run.data.size)
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
         with progress.stage("faces", total=run.data.images()) as stage:
-            self.world = world.load(run.data, run.seed, device, lambda done, _: stage.advance(done - stage.done))
+            self.world = world.load(
+                run.data,
+                run.seed,
+                device,
+                lambda done, _: stage.advance(done - stage.done),
+                elsewhere=remote.roster if remote else None,
+            )
         run.method.check(self.world.clients)
         self.check_engine()
         self.verification = Verification(self.net, self.world.test, run.data.pairs, run.seed)
@@ -74,14 +104,18 @@ class Experiment:
         self.world.partition.write_manifest(self.out / "partition.json")
         start = self.start()
         federated = self.stage(
-            "federating", self.out, run.method, self.world.clients, start, run.rounds, run.training, faulty=True
+            "federating", self.out, run.method, self.world.clients, start, run.rounds, run.training, main=True
         )
-        central = self.centrally("central", self.out / "central", run.central, self.world.clients, start)
+        models = {"start": [start], "method": federated.models}
+        if self.remote is None:
+            models["central"] = self.centrally(
+                "central", self.out / "central", run.central, self.world.clients, start
+            ).models
         save_weights(self.out / "start.safetensors", start)
         save_weights(self.out / "model.safetensors", federated.models[0])
         if (head := run.method.head(federated.server)) is not None:
             write_atomically(self.out / "head.safetensors", safetensors.torch.save({"head": head.contiguous().cpu()}))
-        return self.write_result({"start": [start], "method": federated.models, "central": central.models}, federated)
+        return self.write_result(models, federated)
 
     def start(self) -> Weights:
         """The weights that the server sends out first: loaded, pre-trained on public faces, or fresh."""
@@ -108,13 +142,15 @@ class Experiment:
         start: Weights,
         rules: Rounds,
         training: Training,
-        faulty: bool = False,
+        main: bool = False,
     ) -> Outcome:
-        """One federation, from its last checkpoint if it has one."""
+        """One federation, from its last checkpoint if it has one; ``main`` is the one that the run is about."""
         population = method.clients(population)
-        stage = Stage(folder, method.types.server, method.types.private, self.run.sha256(), self.device)
-        engine = self.engine(method, population, stage, rules, training)
-        if faulty and self.run.faults.any():
+        remote = self.remote if main else None
+        kept = remote.private(method) if remote else method.types.private
+        stage = Stage(folder, method.types.server, kept, self.fingerprint(), self.device)
+        engine = remote.engine(self.run, stage) if remote else self.engine(method, population, stage, rules, training)
+        if main and self.run.faults.any():
             engine = Faulty(engine, self.run.faults)
         federation = Federation(
             method,
@@ -125,7 +161,9 @@ class Experiment:
             training,
             self.run.seed,
             stage,
-            evaluate=lambda server: self.verification.scores(self.models(method, server, stage), method.head(server)),
+            evaluate=lambda server: self.verification.scores(
+                self.models(method, server, None if remote else stage), method.head(server)
+            ),
         )
         resumed = stage.resume()
         if resumed is None:
@@ -138,7 +176,13 @@ class Experiment:
                 shown = {**entry.losses, **entry.scores}
                 note = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
                 bar.advance(0 if entry.void else 1, note="void round" if entry.void else note)
-        return Outcome(server, stage, self.models(method, server, stage), engine.name)
+        return Outcome(server, stage, self.models(method, server, None if remote else stage), engine.name)
+
+    def fingerprint(self) -> str:
+        """A hash of everything that decides the outcome: the settings, and who takes part if they are elsewhere."""
+        if self.remote is None:
+            return self.run.sha256()
+        return hashlib.sha256(f"{self.run.sha256()} {self.remote.roster.clients}".encode()).hexdigest()
 
     def check_engine(self) -> None:
         """Refuse an engine that cannot run the method, before anything is done."""
@@ -157,9 +201,12 @@ class Experiment:
         return Stacked(population, stage.private, rules.max_norm)
 
     @staticmethod
-    def models(method: Method, server: Any, stage: Stage) -> list[Weights]:
-        """The models to evaluate: one, or a sample of the clients' own, evenly spread over those that trained."""
-        if not method.personal:
+    def models(method: Method, server: Any, stage: Stage | None) -> list[Weights]:
+        """The models to evaluate: one, or a sample of the clients' own, evenly spread over those that trained.
+
+        Without a stage there are no clients' states here, and the server's model is all that there is.
+        """
+        if not method.personal or stage is None:
             return [method.embedder(server)]
         clients = stage.private.clients()
         chosen = clients[:: max(1, len(clients) // PERSONAL_MODELS)][:PERSONAL_MODELS]
@@ -187,13 +234,13 @@ class Experiment:
             "seed": run.seed,
             "rounds": run.rounds.rounds,
             "clients": len(run.method.clients(self.world.clients)),
-            "cohort": run.rounds.cohort or run.data.clients,
+            "cohort": run.rounds.cohort or len(self.world.clients),
             "metrics": metrics,
             "gain_recovered": gain_recovered(metrics),
             "disclosure": disclosure(run.method),
             "bytes": _traffic(ledger),
             "seconds": {"federated": seconds, "this_process": time.perf_counter() - self.began},
-            "images_per_second": images / seconds if seconds else None,
+            "images_per_second": images / seconds if images and seconds else None,
             "engine": federated.engine,
             "config_sha256": run.sha256(),
             "partition_sha256": self.world.partition.manifest()["sha256"],
@@ -224,7 +271,7 @@ def gain_recovered(metrics: dict[str, Any]) -> dict[str, float | None]:
     ends = {name: _headline(m) for name, m in metrics.items()}
     shares: dict[str, float | None] = {}
     for score, start in ends["start"].items():
-        room = ends["central"][score] - start
+        room = ends["central"][score] - start if "central" in ends else 0.0
         shares[score] = (ends["method"][score] - start) / room if room > 0 else None
     return shares
 

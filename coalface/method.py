@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -100,6 +101,18 @@ class Method(Protocol):
 
     def embedder(self, server: Any, private: Any = None) -> Weights:
         """The model that evaluation and export use: the global one, or this client's own."""
+
+    def collect(self, faces: ClientFaces) -> Any:
+        """What leaves a client once, before the first round; only where ``types.collected`` says so."""
+        return None
+
+    def expected_collection(self, images: int, size: int) -> Any:
+        """A collection of so many images, of the right shapes."""
+        return None
+
+    def assembled(self, collected: Sequence[Any]) -> Population:
+        """The faces that all clients gave, each client's people as before."""
+        raise TypeError(f"{type(self).__name__} collects nothing")
 
     def head(self, server: Any) -> Tensor | None:
         """A linear map [c, d] after the embedder, where faces are compared by its output; None compares embeddings."""

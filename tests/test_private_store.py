@@ -119,3 +119,13 @@ def test_the_hash_sees_every_client(tmp_path: Path) -> None:
     first = store.sha256()
     store.keep(2, 1, kept(1.0))
     assert store.sha256() != first
+
+
+def test_only_the_versions_that_count_are_retained(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    for round_ in (1, 2, 3):
+        store.keep(7, round_, kept(float(round_)))
+        store.flush()
+    assert store.versions(7) == [1, 2, 3] and store.versions(8) == []
+    store.retain(7, [1, 3])
+    assert store.versions(7) == make(tmp_path).versions(7) == [1, 3]

@@ -70,29 +70,39 @@ class World:
     partition: Partition
 
 
-def load(data: Data, seed: int, device: torch.device, progress: Progress | None = None) -> World:
-    """Draw or read the faces, decode them once, and deal the identities out."""
+def load(
+    data: Data,
+    seed: int,
+    device: torch.device,
+    progress: Progress | None = None,
+    elsewhere: Population | None = None,
+) -> World:
+    """Draw or read the faces, decode them once, and deal the identities out.
+
+    ``elsewhere``: real clients, whose faces are not here. A folder then holds public and test people only; synthetic
+    people are dealt as ever, so that a rehearsal has the public and test people of the simulation.
+    """
     if data.source == "synthetic":
         needed = data.public + data.clients * data.identities_each + data.test
-        partition = _split(needed, data, seed)
+        partition = _split(needed, data, seed, data.clients)
         faces = _drawn(partition, data, seeding.derive(seed, "faces"), device, progress)
     else:
         folder = Path(data.source)
         photos = read_folder(folder, data.size, cache=data.cache or None, min_images=2, progress=progress)
-        partition = _split(len(photos.faces), data, seed)
+        partition = _split(len(photos.faces), data, seed, clients=0 if elsewhere else data.clients)
         faces = FaceSet(photos.faces.images.to(device), photos.faces.offsets)
-    clients = partition.population(faces)
-    if clients.images_each is None:
+    clients = elsewhere or partition.population(faces)
+    if elsewhere is None and clients.images_each is None:
         clients = Population(faces, partition.clients, (data.images_each,) * data.clients)
     public = Population(faces, (partition.public,), (data.public_images,)) if partition.public else None
     return World(public, clients, _at_most(partition.subset(faces, partition.test), data.test_images), partition)
 
 
-def _split(identities: int, data: Data, seed: int) -> Partition:
+def _split(identities: int, data: Data, seed: int, clients: int) -> Partition:
     return split(
         identities,
         public=data.public,
-        clients=data.clients,
+        clients=clients,
         identities_each=data.identities_each,
         test=data.test,
         seed=seeding.derive(seed, "partition"),

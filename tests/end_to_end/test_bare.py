@@ -13,7 +13,7 @@ BARE = """
 import sys
 
 class Without:
-    names = {"rich", "matplotlib", "PIL", "scipy", "sklearn", "typer"}
+    names = {"rich", "matplotlib", "PIL", "scipy", "sklearn", "typer", "flwr", "cryptography"}
 
     def __init__(self, finder):
         self.finder = finder
@@ -53,3 +53,8 @@ def test_photographs_name_what_they_need(tmp_path: Path) -> None:
 
 def test_list_needs_nothing(tmp_path: Path) -> None:
     assert "fedavg/shared-head" in bare("list").stdout
+
+
+def test_real_machines_name_what_they_need(tmp_path: Path) -> None:
+    done = bare("keys", "north", "--out", str(tmp_path / "keys"))
+    assert done.returncode == 2 and "coalface[deploy]" in done.stderr
