@@ -30,6 +30,7 @@ from coalface.registry import Client, Limits, absent
 from coalface.store import write_atomically
 
 PROTOCOL = 1  # counts up when messages change
+MOST_CLASSES = 10_000_000  # the shapes of a broadcast may grow with them
 DECLINED = {  # why a client declines; only these words enter a ledger
     "terms": "it cannot read the terms",
     "protocol": "it speaks another protocol",
@@ -76,6 +77,8 @@ class Terms:
         behind = terms.classes - terms.first_class - terms.identities
         if before < 0 or after < 0 or terms.identities < 1 or terms.first_class < before or behind < after:
             raise ConfigError("terms that contradict each other")
+        if terms.classes > MOST_CLASSES:
+            raise ConfigError(f"{terms.classes} identities are more than this client makes room for")
         return terms
 
 

@@ -77,10 +77,19 @@ class Clients:
         return replace(found, client=tuple(replace(e, key=str(file.parent / e.key)) for e in found.client))
 
     def public_keys(self) -> list[bytes]:
-        """Public keys, PEM, in order."""
+        """As Flower knows them: PEM, in order. The files are OpenSSH's."""
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  (optional)
+
+        keys = []
         for entry in self.client:
             _must_exist(Path(entry.key), f"ask {entry.name} for it")
-        return [Path(entry.key).read_bytes() for entry in self.client]
+            try:
+                key = serialization.load_ssh_public_key(Path(entry.key).read_bytes())
+            except ValueError as error:
+                raise ConfigError(f"{entry.key} is not a public key as ssh-keygen writes it: {error}") from error
+            pem = serialization.PublicFormat.SubjectPublicKeyInfo
+            keys.append(key.public_bytes(serialization.Encoding.PEM, pem))
+        return keys
 
     def roster(self, size: int) -> Population:
         """The clients as a population whose photographs are elsewhere."""

@@ -143,7 +143,7 @@ class Flower:
         by_id = {call.id: client for client, call in calls.items()}
         for message in self.grid.pull_messages(by_id) if by_id else ():
             client = by_id[message.metadata.reply_to_message_id]
-            replies[client] = self._reply(task, client, calls.pop(client), message)
+            replies[client] = self._reply(kind, task, client, calls.pop(client), message)
         present = self._present()
         for client, call in list(calls.items()):
             since = present.get(self.nodes[client], call.since)
@@ -158,7 +158,7 @@ class Flower:
         if not replies:
             time.sleep(POLL)
 
-    def _reply(self, task: Task, client: int, call: Sent, message: Message) -> Reply:
+    def _reply(self, kind: str, task: Task, client: int, call: Sent, message: Message) -> Reply:
         """What an answer comes to. Words of its sender do not enter a ledger."""
         seconds = time.monotonic() - call.began
         if message.has_error():
@@ -175,7 +175,8 @@ class Flower:
             why = DECLINED.get(answer.declined, "it does not say why")
             return Reply(client, trouble=f"declined: {why}", seconds=seconds, bytes_down=call.bytes_down)
         keeps = AtHome(task.round) if task.method.types.private is not None else None
-        return Reply(client, data, keeps, "", answer.images, seconds, call.bytes_down, len(data))
+        images = answer.images if kind == COLLECT else 0  # a client does not say how many images it trained on
+        return Reply(client, data, keeps, "", images, seconds, call.bytes_down, len(data))
 
     def forget(self, calls: Sequence[str]) -> None:
         """Where the grid can take back what it was given, it does."""

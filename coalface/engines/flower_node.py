@@ -14,10 +14,9 @@ from pathlib import Path
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message, RecordDict
 from flwr.app.message.message import remove_content_from_message
-from flwr.common.constant import HEARTBEAT_MIN_INTERVAL
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
@@ -34,7 +33,12 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects, push_objects
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    inflate_object_from_contents,
+    pull_objects,
+    push_objects,
+)
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.protobuf.client import ProtobufClientInterceptor
@@ -46,6 +50,7 @@ Handler = Callable[[str, RecordDict], RecordDict]  # message type and content �
 POLL = 0.05  # seconds between two looks for a message, just after one …
 IDLE = 2.0  # … and at most, when there was none for long: a look costs the server some milliseconds
 SLOWER = 1.25
+HEARTBEAT = 20.0  # seconds; the server takes a client for dead after two without a sign of life
 LONGEST_WAIT = 10.0  # seconds between two tries to reach a server that does not answer
 
 log = logging.getLogger("coalface.client")
@@ -60,7 +65,10 @@ def attend(server: str, ca: Path, key: Path, remembered: Path, handle: Handler, 
 
     A server that cannot be reached is waited for. NotAdmitted says why it makes no sense to wait.
     """
-    private = load_pem_private_key(key.read_bytes(), None)
+    try:
+        private = load_ssh_private_key(key.read_bytes(), None)
+    except ValueError as error:
+        raise NotAdmitted(f"{key} is not a private key as ssh-keygen writes it: {error}") from error
     if not isinstance(private, ec.EllipticCurvePrivateKey):
         raise NotAdmitted(f"{key} is not an elliptic-curve key; make one with `coalface keys`")
     interceptors: list[ProtobufClientInterceptor] = [
@@ -71,20 +79,17 @@ def attend(server: str, ca: Path, key: Path, remembered: Path, handle: Handler, 
     with FleetHttpClient.from_server_address(server, False, ca.read_bytes(), interceptors) as client:
         while not stop.is_set():
             try:
-                _Session(client, public_key_to_bytes(private.public_key()), remembered).attend(handle, stop)
+                session = _Session(client, public_key_to_bytes(private.public_key()), remembered)
+                wait = POLL
+                session.attend(handle, stop)
             except httpx.HTTPStatusError as error:
-                if error.response.status_code != httpx.codes.UNAUTHORIZED:
-                    raise
-                log.info("the server has forgotten this node; saying hello again")
+                log.info("the server answered with status %d; saying hello again", error.response.status_code)
             except httpx.TransportError as error:
-                if "CERTIFICATE_VERIFY_FAILED" in str(error) or "certificate verify failed" in str(error):
+                if "certificate verify failed" in str(error).lower().replace("_", " "):
                     raise NotAdmitted(f"{server} does not show a certificate of {ca}: {error}") from error
-                if wait == POLL:
-                    log.info("the server cannot be reached (%s); trying again", type(error).__name__)
-                stop.wait(wait)
-                wait = min(LONGEST_WAIT, 2 * wait)
-                continue
-            wait = POLL
+                log.info("the server cannot be reached (%s); trying again", type(error).__name__)
+            stop.wait(wait)
+            wait = min(LONGEST_WAIT, 2 * wait)
 
 
 class _Session:
@@ -94,10 +99,12 @@ class _Session:
         self._client = client
         if remembered.exists():  # a process that was killed said no goodbye, and the server takes no second hello
             self._goodbye(int(remembered.read_text()))
-        hello = ActivateNodeRequest(public_key=public_key, heartbeat_interval=HEARTBEAT_MIN_INTERVAL)
+        hello = ActivateNodeRequest(public_key=public_key, heartbeat_interval=HEARTBEAT)
         try:
             self.node = ProtoNode(node_id=client.ActivateNode(hello).node_id)
         except httpx.HTTPStatusError as error:
+            if error.response.is_server_error:
+                raise
             raise NotAdmitted(
                 "the server does not know this key: its owner must put the public key into clients.toml "
                 f"(status {error.response.status_code})"
@@ -131,9 +138,15 @@ class _Session:
         bare = message_from_proto(pulled.messages_list[0])
         run, identity = bare.metadata.run_id, bare.metadata.message_id
         names = [tree.object_id for tree in iterate_object_tree(pulled.message_object_trees[0])]
-        whole = inflate_object_from_contents(identity, pull_objects(names, partial(self._pull, run)))
+        try:
+            whole = inflate_object_from_contents(identity, pull_objects(names, partial(self._pull, run)))
+        except httpx.HTTPError:
+            raise
+        except Exception as error:  # whatever Flower makes of it; or the server took its call back meanwhile
+            log.warning("a message was passed over: it could not be read (%s)", type(error).__name__)
+            return None
         if not isinstance(whole, Message) or not whole.has_content():
-            log.warning("a message that could not be read was passed over")
+            log.warning("a message without content was passed over")
             return None
         whole.metadata.__dict__["_message_id"] = identity
         request = ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=identity)
@@ -142,6 +155,8 @@ class _Session:
 
     def _pull(self, run: int, name: str) -> bytes:
         found = self._client.PullObject(PullObjectRequest(node=self.node, run_id=run, object_id=name))
+        if not found.object_available:
+            raise ObjectPullError(name, "it is not there")
         return found.object_content
 
     def _send(self, reply: Message) -> None:
@@ -163,8 +178,8 @@ class _Session:
         self._client.PushObject(request)
 
     def _beat(self, ended: threading.Event) -> None:
-        beat = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT_MIN_INTERVAL)
-        while not ended.wait(HEARTBEAT_MIN_INTERVAL / 2):
+        beat = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT)
+        while not ended.wait(HEARTBEAT / 4):
             try:
                 self._client.SendNodeHeartbeat(beat)
             except httpx.HTTPError:

@@ -60,8 +60,8 @@ def collected(flower: Flower, run: Run, clients: int) -> Population:
     for reply in flower.collect(task, range(clients)):
         if reply.trouble:
             raise QuorumError(f"client {reply.client} gave no faces ({reply.trouble}), and without them all nobody can")
-        if reply.images * 3 * run.data.size**2 > len(reply.upload):
-            raise wire.Refused(f"client {reply.client} says that it sent more images than it did")
+        if not 0 < reply.images * 3 * run.data.size**2 < len(reply.upload):
+            raise wire.Refused(f"client {reply.client} says that it sent {reply.images} images, and did not")
         expected = run.method.expected_collection(reply.images, run.data.size)
         found.append(wire.decode(reply.upload, expected))
     return run.method.assembled(found)

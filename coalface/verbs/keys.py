@@ -115,14 +115,17 @@ def certify(folder: Path, host: str, days: int) -> None:
 
 
 def key_pair(file: Path) -> bytes:
-    """Write a node's private key, and return the public one as PEM."""
+    """Write a node's private key, and return the public one; as OpenSSH writes them, which is what Flower reads too."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     file.parent.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
-    _write(file, _private(key), secret=True)
-    return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    _write(file, private, secret=True)
+    return key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH) + b"\n"
 
 
 def _alternative(host: str) -> Any:

@@ -18,12 +18,12 @@ import torch
 pytest.importorskip("flwr")
 
 import httpx
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from coalface import wire
 from coalface.config import ConfigError, method_named, to_json
 from coalface.engines import flower_link
-from coalface.engines.flower_messages import SMALL, Answer, Call, pack, unpack
+from coalface.engines.flower_messages import SMALL, TRAIN, Answer, Call, pack, unpack
 from coalface.engines.flower_node import NotAdmitted, attend
 from coalface.federation import Rounds
 from coalface.local import Training
@@ -294,3 +294,25 @@ def test_terms_travel_as_plain_values() -> None:
     assert made.to_json() == terms() and to_json(made)["method"]["name"] == "fedavg/positive-only"
     with pytest.raises(ConfigError):
         Terms.from_json(terms(first_class=1))
+
+
+@pytest.mark.deploy
+def test_a_message_of_a_large_model_goes_there_and_back(tmp_path: Path) -> None:
+    """257 MB, an iresnet100's weights, whole and unchanged; afterwards the server holds nothing of them."""
+    weights = torch.randint(256, (257_000_000,), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    data = weights.numpy().tobytes()
+
+    def echo(kind: str, content: RecordDict) -> RecordDict:
+        call, received = unpack(Call, content)
+        return pack(Answer(call.federation, call.round, call.attempt, call.client, call.nonce, "", 0), received)
+
+    with nodes(tmp_path / "one", noise_population(clients=1)) as made:
+        made.start("client0", echo)
+        while not list(made.link.get_nodes()):
+            time.sleep(0.1)
+        message = Message(pack(Call("", "f", 1, 0, 0, "n", []), data), made.link.nodes[0], TRAIN, ttl=600.0)
+        (identity,) = made.link.push_messages([message])
+        while not (replies := list(made.link.pull_messages([identity]))):
+            time.sleep(0.1)
+        assert unpack(Answer, replies[0].content)[1] == data
+        assert made.link.held() == 0
