@@ -48,11 +48,10 @@ class Centralised(PrivateHead):
     def assembled(self, collected: Sequence[Collected]) -> Population:
         counts: list[Tensor] = []
         for given in collected:
-            held = torch.bincount(given.people.clamp(min=0))
-            in_order = given.people[:1].tolist() == [0] and bool((given.people.diff() >= 0).all())
-            if not in_order or bool((held == 0).any()):
+            steps = given.people.diff()
+            if given.people[:1].tolist() != [0] or bool(((steps != 0) & (steps != 1)).any()):
                 raise wire.Refused("people must be numbered from 0, each with an image, in rising order")
-            counts.append(held)
+            counts.append(torch.bincount(given.people))
         people = torch.arange(sum(map(len, counts))).split([len(held) for held in counts])
         clients = tuple(tuple(held.tolist()) for held in people)
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(counts).cumsum(0)])

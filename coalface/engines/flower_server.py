@@ -12,7 +12,7 @@ from flwr.serverapp.grid import Grid
 from coalface import wire
 from coalface.config import Run
 from coalface.data.population import Population
-from coalface.engines.engine import Engine, Task
+from coalface.engines.engine import Engine, Reply, Task
 from coalface.engines.flower import AtHome, Flower
 from coalface.engines.sequential import Sequential
 from coalface.federation import QuorumError
@@ -49,22 +49,35 @@ class Fleet:
         )
         if run.method.types.collected is None:
             return flower
-        return Sequential(run.method.clients(collected(flower, run, len(self.roster))), stage.private)
+        return Sequential(run.method.clients(collected(flower, run, self.roster)), stage.private)
 
 
-def collected(flower: Flower, run: Run, clients: int) -> Population:
+def collected(flower: Flower, run: Run, roster: Population) -> Population:
     """Everybody's faces, for a method that asks for them; in memory only, so that a restart asks again."""
     net = Net(run.model, embedding=run.embedding, size=run.data.size)
     task = Task(run.method, net, run.training, run.seed, round=0, attempt=0, broadcast=_nothing)
     found = []
-    for reply in flower.collect(task, range(clients)):
+    for reply in flower.collect(task, range(len(roster))):
         if reply.trouble:
             raise QuorumError(f"client {reply.client} gave no faces ({reply.trouble}), and without them all nobody can")
+        found.append(_decoded(run, reply))
+    try:
+        population = run.method.assembled(found)
+    except wire.Refused as reason:
+        raise QuorumError(f"faces were refused: {reason}") from reason
+    if [len(held) for held in population.clients] != [len(held) for held in roster.clients]:
+        raise QuorumError("somebody gave faces of another number of people than clients.toml says")
+    return population
+
+
+def _decoded(run: Run, reply: Reply) -> wire.Upload:
+    try:
         if not 0 < reply.images * 3 * run.data.size**2 < len(reply.upload):
-            raise wire.Refused(f"client {reply.client} says that it sent {reply.images} images, and did not")
-        expected = run.method.expected_collection(reply.images, run.data.size)
-        found.append(wire.decode(reply.upload, expected))
-    return run.method.assembled(found)
+            raise wire.Refused(f"it says that it sent {reply.images} images, and did not")
+        upload: wire.Upload = wire.decode(reply.upload, run.method.expected_collection(reply.images, run.data.size))
+    except wire.Refused as reason:
+        raise QuorumError(f"the faces of client {reply.client} were refused: {reason}") from reason
+    return upload
 
 
 def _nothing(client: int) -> wire.Broadcast:
