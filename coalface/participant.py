@@ -93,7 +93,7 @@ def fingerprint(method: Any) -> str:
 
 @dataclass(frozen=True)
 class Spent:
-    """What this client has spent on a federation."""
+    """What this client has spent, on all federations together: a server can begin a new one whenever it likes."""
 
     rounds: int = 0
     minutes: float = 0.0
@@ -111,7 +111,6 @@ class Participant:
     def __init__(self, client: Client, device: torch.device) -> None:
         self.client = client
         self.device = device
-        self.seed = client.seed if client.seed >= 0 else own_secret(Path(client.state) / "secret")
         if client.seed >= 0:
             log.warning("a seed is set in client.toml: this client's random choices are no secret. Rehearsals only.")
         self._offered: tuple[str, Offer] | None = None
@@ -120,7 +119,7 @@ class Participant:
         """One round: the upload. Private state is on the disk before the upload is in the caller's hands."""
         offer = self._offer(terms)
         folder = self._folder(federation)
-        spent = _read_spent(folder)
+        spent = _read_spent(Path(self.client.state))
         if replace(spent, rounds=spent.rounds + 1).exceeds(self.client.limits):
             raise Declined("limit")
         try:
@@ -143,7 +142,7 @@ class Participant:
             self._faces(offer),
             offer.terms.training,
             round_,
-            self.seed,
+            self.seed(federation),
             offer.terms.client,
         )
         data = wire.encode(_to(result.upload, torch.device("cpu")))
@@ -152,13 +151,20 @@ class Participant:
             spent.minutes + (time.perf_counter() - began) / 60,
             spent.megabytes + len(data) / 1e6,
         )
-        _write_spent(folder, spent)
+        _write_spent(Path(self.client.state), spent)
         if spent.exceeds(self.client.limits):
             raise Declined("limit")
         if result.private is not None:
             store.keep(offer.terms.client, round_, result.private)
             store.flush()
         return data
+
+    def seed(self, federation: str) -> int:
+        """Of this client's random choices in one federation: from its own secret, unless one is pinned."""
+        if self.client.seed >= 0:
+            return self.client.seed
+        secret = own_secret(Path(self.client.state) / "secret")
+        return int.from_bytes(hashlib.blake2b(federation.encode(), digest_size=32, key=secret).digest(), "big")
 
     def collect(self, terms: str) -> tuple[int, bytes]:
         """What leaves once, before the first round, under a method that collects: how many images, and the bytes."""
@@ -230,13 +236,13 @@ class Offer:
         return self._held
 
 
-def own_secret(file: Path) -> int:
-    """The seed of this client's private randomness: 256 bits, drawn once and kept where only the owner can read it."""
+def own_secret(file: Path) -> bytes:
+    """Where this client's private randomness comes from: 256 bits, drawn once, that only the owner can read."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch(mode=0o600)
-        file.write_text(secrets.token_hex(32))
-    return int(file.read_text(), 16)
+        file.write_bytes(secrets.token_bytes(32))
+    return file.read_bytes()
 
 
 def _dealt(clients: int, identities: int) -> list[int]:

@@ -98,7 +98,7 @@ class Clients:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a client spends on one federation at most; 0 sets no limit. Once one is reached, it declines."""
+    """What a client spends at most, until its owner removes state/spent.json; 0 sets no limit. Then it declines."""
 
     rounds: int = 0
     minutes: float = 0.0  # of training

@@ -87,7 +87,8 @@ def attend(server: str, ca: Path, key: Path, remembered: Path, handle: Handler, 
             except httpx.TransportError as error:
                 if "certificate verify failed" in str(error).lower().replace("_", " "):
                     raise NotAdmitted(f"{server} does not show a certificate of {ca}: {error}") from error
-                log.info("the server cannot be reached (%s); trying again", type(error).__name__)
+                if wait == POLL:
+                    log.info("the server cannot be reached (%s); trying again", type(error).__name__)
             stop.wait(wait)
             wait = min(LONGEST_WAIT, 2 * wait)
 

@@ -25,7 +25,7 @@ state = "state"            # what this client keeps; back it up, show it to nobo
 # What I agree to: lines of `coalface list`, for example "chorus 0123456789abcdef". Nothing is sent under any other.
 accept = []
 
-[limits]                   # on one federation; 0 sets none
+[limits]                   # in all, until you remove state/spent.json; 0 sets none
 rounds = 0
 minutes = 0.0              # of training
 megabytes = 0.0            # sent

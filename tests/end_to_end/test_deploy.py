@@ -55,7 +55,8 @@ def result(out: Path) -> dict[str, Any]:
 
 def rows(out: Path, name: str) -> list[dict[str, Any]]:
     file = out / name
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be half written
 
 
 def finished(process: subprocess.Popen[bytes], clients: Fleet) -> None:
@@ -105,7 +106,7 @@ def test_a_client_killed_in_a_round_and_restarted_goes_on_with_its_state(tmp_pat
     with fleet(tmp_path / "fleet", run) as clients:
         server = clients.serve(written(run, tmp_path / "served"), out)
         clients.start()
-        until(lambda: len(rows(out, "rounds.jsonl")) == 2, 300)
+        until(lambda: len(rows(out, "rounds.jsonl")) == 2)
         clients.kill("client1")
         clients.start("client1")
         expected = simulated(run, tmp_path / "simulated")
@@ -120,24 +121,19 @@ def test_a_client_killed_in_a_round_and_restarted_goes_on_with_its_state(tmp_pat
 @pytest.mark.deploy
 def test_a_client_that_stays_away_is_missed_and_welcome_back(tmp_path: Path) -> None:
     """Rounds complete at quorum without it; when it is back it counts, with the state that it had."""
-    settings = ["data.clients=3", "rounds.rounds=60", "rounds.quorum=0.6", "rounds.deadline=8.0", "training.epochs=20"]
+    settings = ["data.clients=3", "rounds.rounds=500", "rounds.quorum=0.6", "rounds.deadline=30.0"]
     run = small_run("fedavg/positive-only", *settings)
     out = tmp_path / "served" / "run"
     with fleet(tmp_path / "fleet", run) as clients:
         server = clients.serve(written(run, tmp_path / "served"), out)
         clients.start()
-        until(lambda: len(rows(out, "rounds.jsonl")) >= 2, 300)
+        until(lambda: len(rows(out, "rounds.jsonl")) >= 2)
         clients.kill("client1")
-        until(lambda: any(row["outcome"] != "counted" for row in rows(out, "ledger.jsonl")), 300)
+        until(lambda: any(row["outcome"] != "counted" for row in rows(out, "ledger.jsonl")))
         clients.start("client1")
-        until(lambda: [row["outcome"] for row in rows(out, "ledger.jsonl")][-2:] == ["counted"] * 2, 300)
-        back = len(rows(out, "rounds.jsonl"))
-        until(
-            lambda: any(
-                r["round"] > back and r["client"] == 1 and r["outcome"] == "counted" for r in rows(out, "ledger.jsonl")
-            ),
-            90,
-        )
+        before = len(rows(out, "ledger.jsonl"))
+        counted = {"client": 1, "outcome": "counted"}
+        until(lambda: any(counted.items() <= row.items() for row in rows(out, "ledger.jsonl")[before:]))
         server.send_signal(signal.SIGKILL)
         server.wait()
         log = clients.log("client1")
@@ -156,7 +152,7 @@ def test_the_server_killed_in_a_round_and_restarted_ends_the_same(name: str, tmp
         server = clients.serve(file, out)
         clients.start()
         for done in (1, 3):
-            until(lambda done=done: len(rows(out, "rounds.jsonl")) >= done, 300)  # type: ignore[misc]
+            until(lambda done=done: len(rows(out, "rounds.jsonl")) >= done)  # type: ignore[misc]
             server.send_signal(signal.SIGKILL)
             server.wait()
             server = clients.serve(file, out)
@@ -173,7 +169,7 @@ def test_strangers_are_told_why(tmp_path: Path) -> None:
     with fleet(tmp_path / "fleet", run) as clients, fleet(tmp_path / "others", run) as others:
         server = clients.serve(written(run, tmp_path / "served"), tmp_path / "served" / "run")
         clients.start("client0")
-        until(lambda: "knows this node" in clients.log("client0"), 300)
+        until(lambda: "knows this node" in clients.log("client0"))
         home = clients.folder / "client1"
         for change, says in (
             (["--key", others.folder / "client1" / "client.key"], "does not know this key"),
