@@ -4,13 +4,17 @@ BIN := .venv/bin
 # The CPU build of torch installs by this exact pin; a looser one pulls gigabytes of CUDA packages.
 TORCH := torch==2.13.0
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-deploy lint clean
 
 demo: .venv/ready
 	$(BIN)/coalface demo --out out/demo
 
 test: lint
 	$(BIN)/pytest
+
+# Federations of real processes on this machine, with kill -9: some minutes.
+test-deploy: .venv/ready
+	$(BIN)/pytest -m deploy
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -30,6 +30,7 @@ from coalface.experiment import Experiment, disclosure
 from coalface.federation import QuorumError
 from coalface.models.checkpoints import load_weights
 from coalface.models.net import Net
+from coalface.participant import fingerprint
 from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
 from coalface.recipes import RECIPES
 from coalface.recipes.demo import demo as demo_run
@@ -37,7 +38,8 @@ from coalface.recipes.detection import detection
 from coalface.report import seeds, tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
-from coalface.verbs import audit, reproduce
+from coalface.verbs import audit, join, keys, reproduce
+from coalface.verbs import serve as serving
 
 EPILOG = """\
 start here
@@ -48,6 +50,7 @@ start here
   coalface run fedavg/private-head --data PHOTOS --set data.identities_each=4 --out out/c
   coalface resume out/c                         after a crash: the same result as if nothing had happened
   coalface eval out/c --data PHOTOS --pairs pairs.txt
+  coalface keys north south west                keys for real machines, then `serve` and `join`: docs/deploy.md
 """
 
 
@@ -95,13 +98,15 @@ def demo(options: argparse.Namespace, command: str) -> None:
 
 def run(options: argparse.Namespace, command: str) -> None:
     """Run a method at the demo's size, a recipe, or the config.json of an earlier run."""
-    settings = [*options.set]
-    if options.data is not None:
-        _folder(options.data)
-        settings.insert(0, f"data.source={options.data}")
-    if options.weights is not None:
-        settings.insert(0, f"weights={options.weights}")
-    _execute(config.override(_named_run(options.what), settings), options.out, options, command, fresh=True)
+    _execute(_requested(options), options.out, options, command, fresh=True)
+
+
+def serve(options: argparse.Namespace, command: str) -> None:
+    """Run a federation of real machines over Flower; the same command again goes on where it stopped."""
+    asked = _requested(options)
+    if isinstance(asked, DetectionRun):
+        raise ConfigError(f"{options.what} detects attacks: over Flower only recognition runs so far")
+    tables.print_table(serving.serve(asked, options, command, _device(options.device)))
 
 
 def resume(options: argparse.Namespace, command: str) -> None:
@@ -149,7 +154,8 @@ def list_methods(options: argparse.Namespace, command: str) -> None:
     for name, kind in METHODS.items():
         settings = {k: v for k, v in config.to_json(kind()).items() if k != "name"}
         summary = (kind.__doc__ or "").splitlines()[0]
-        rows.append({"name": name, "what": summary, "settings": settings, "disclosure": disclosure(kind())})
+        told = {"disclosure": disclosure(kind()), "accept": f"{name} {fingerprint(kind)}"}
+        rows.append({"name": name, "what": summary, "settings": settings, **told})
     if options.json:
         print(json.dumps(rows, indent=2))
         return
@@ -159,7 +165,7 @@ def list_methods(options: argparse.Namespace, command: str) -> None:
         for when, fields in row["disclosure"].items():
             for field in fields:
                 print(f"  {WAYS[when]:<10}{field['field']:<16}{field.get('seen', ''):<21}{field['what']}")
-        print()
+        print(f'  accept    "{row["accept"]}"  in client.toml, to agree to the above\n')
 
 
 def pairs(options: argparse.Namespace, command: str) -> None:
@@ -212,6 +218,15 @@ def _execute(
     tables.print_table(result)
     print(f"report: {out / 'report.html'}")
     return result
+
+
+def _requested(options: argparse.Namespace) -> Run | DetectionRun:
+    settings = [*options.set]
+    if options.data is not None:
+        settings.insert(0, f"data.source={_folder(options.data)}")
+    if options.weights is not None:
+        settings.insert(0, f"weights={options.weights}")
+    return config.override(_named_run(options.what), settings)
 
 
 def _named_run(what: str) -> Run | DetectionRun:
@@ -323,7 +338,7 @@ def _parser() -> Parser:
         if device:
             sub.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
             sub.add_argument("--quiet", action="store_true", help="no progress, results only")
-        if device and name not in ("eval", "reproduce"):
+        if device and name not in ("eval", "reproduce", "serve"):
             sub.add_argument("--engine", choices=("auto", "sequential", "stacked"), default="auto", help=ENGINES)
         return sub
 
@@ -331,16 +346,21 @@ def _parser() -> Parser:
     sub.add_argument("--out", type=Path, default=Path("out/demo"), help="where to write it (default: out/demo)")
     sub.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="SEED", help="one run for each (default: 0)")
 
-    sub = verb("run", run, "Everything that can be set stands in the config.json of any run.")
-    sub.add_argument(
-        "what",
-        metavar="ALGORITHM_OR_RECIPE",
-        help=f"a method (`coalface list`), a recipe ({', '.join(RECIPES)}), or a config.json",
-    )
-    sub.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change a setting; repeatable")
-    sub.add_argument("--data", type=Path, metavar="DIR", help="photographs, one sub-folder per identity")
-    sub.add_argument("--weights", type=Path, metavar="FILE", help="start from these instead of pre-training")
-    sub.add_argument("--out", type=Path, required=True, metavar="DIR")
+    runs = verb("run", run, "Everything that can be set stands in the config.json of any run.")
+    served = verb("serve", serve, "`coalface keys` first, then `coalface join` on each machine: docs/deploy.md.")
+    for sub in (runs, served):
+        sub.add_argument(
+            "what",
+            metavar="ALGORITHM_OR_RECIPE",
+            help=f"a method (`coalface list`), a recipe ({', '.join(RECIPES)}), or a config.json",
+        )
+        sub.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change a setting; repeatable")
+        sub.add_argument("--data", type=Path, metavar="DIR", help="photographs, one sub-folder per identity")
+        sub.add_argument("--weights", type=Path, metavar="FILE", help="start from these instead of pre-training")
+        sub.add_argument("--out", type=Path, required=True, metavar="DIR")
+    serving.arguments(served)
+    join.arguments(verb("join", join.join, "It sends nothing that client.toml does not accept.", device=False))
+    keys.arguments(verb("keys", keys.keys, "For rehearsals and closed federations.", device=False))
 
     sub = verb("resume", resume, "A finished stage is not done again.")
     sub.add_argument("folder", type=Path)

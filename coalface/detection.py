@@ -51,6 +51,7 @@ class Detection(Experiment):
         """``world`` are recordings that are there already; without it they are drawn."""
         self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
         self.engine_name = engine
+        self.remote = None
         self.began = time.perf_counter()
         run.numerics.switch_on()
         self.net = detector_net(run)
@@ -101,12 +102,12 @@ class Detection(Experiment):
         weights = self.given or self.net.fresh(seeding.derive(self.run.seed, "weights"))
         return weights.map(lambda leaf: leaf.to(self.device))
 
-    def scores(self, method: Method, server: Any, stage: Stage) -> dict[str, float]:
+    def scores(self, method: Method, server: Any, stage: Stage | None) -> dict[str, float]:
         """The numbers of an evaluated round, by frame."""
         judged = self.judged(method, server, stage, replicates=0)
         return {rate: sum(row["frame"][rate] for row in judged) / len(judged) for rate in RATES}
 
-    def judged(self, method: Method, server: Any, stage: Stage, replicates: int) -> list[dict[str, Any]]:
+    def judged(self, method: Method, server: Any, stage: Stage | None, replicates: int) -> list[dict[str, Any]]:
         """Rates on the users' recordings at the centres' threshold: of the detector, or of each centre's own."""
         models = self.models(method, server, stage)
         rows = []

@@ -5,12 +5,13 @@ Pre-training and central training are federations too, of one client: the same r
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import safetensors.torch
 import torch
@@ -54,6 +55,20 @@ class Outcome:
     form: str  # how the engine ran the clients, and why
 
 
+class Remote(Protocol):
+    """Clients on other machines (``engines.flower_server``)."""
+
+    @property
+    def roster(self) -> Population:
+        """Who they are, without an image of theirs."""
+
+    def private(self, method: Method) -> type[wire.Private] | None:
+        """What stands at the server for the state that they keep."""
+
+    def engine(self, run: Run, stage: Stage) -> Engine:
+        """The engine that calls them."""
+
+
 class Experiment:
     """One run in one folder. Calling ``execute`` again after a crash goes on where it stopped."""
 
@@ -66,8 +81,13 @@ class Experiment:
         command: str,
         engine: EngineName = "auto",
         loaded: World | None = None,
+        remote: Remote | None = None,
     ) -> None:
-        """``loaded`` are the faces of the run, where somebody has them already."""
+        """``loaded`` are the faces of the run, where somebody has them already.
+
+        ``remote``: the clients are elsewhere, and so are their faces; there is no central training then.
+        """
+        self.remote = remote
         self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
         self.engine_name = engine
         self.began = time.perf_counter()
@@ -84,7 +104,8 @@ class Experiment:
         """The faces of the run, drawn or read."""
         data, seed = self.run.data, self.run.seed
         with self.progress.stage("faces", total=data.images()) as stage:
-            return world.load(data, seed, self.device, lambda done, _: stage.advance(done - stage.done))
+            told = lambda done, _: stage.advance(done - stage.done)  # noqa: E731
+            return world.load(data, seed, self.device, told, elsewhere=self.remote.roster if self.remote else None)
 
     def execute(self) -> dict[str, Any]:
         """The result, as written to result.json; the page stands beside it."""
@@ -96,12 +117,14 @@ class Experiment:
         start, public_proxies = self.start()
         clients = self.clients(start, public_proxies)
         federated = self.stage("federating", self.out, run.method, clients, start, run.rounds, run.training, main=True)
-        central = self.centrally("central", self.out / "central", run.central, self.world.clients, start)
+        models, central = {"start": [start], "method": federated.models}, None
+        if self.remote is None:
+            central = self.centrally("central", self.out / "central", run.central, self.world.clients, start)
+            models["central"] = central.models
         save_weights(self.out / "start.safetensors", start)
         save_weights(self.out / "model.safetensors", federated.models[0])
         if (head := run.method.head(federated.server)) is not None:
             write_atomically(self.out / "head.safetensors", safetensors.torch.save({"head": head.contiguous().cpu()}))
-        models = {"start": [start], "method": federated.models, "central": central.models}
         return self.write_result(models, federated, central, self.personally(start, federated, central))
 
     def start(self) -> tuple[Weights, Tensor | None]:
@@ -141,12 +164,21 @@ class Experiment:
         training: Training,
         main: bool = False,
     ) -> Outcome:
-        """One federation, from its last checkpoint if it has one; only the ``main`` one has faults and privacy."""
+        """One federation, from its last checkpoint if it has one; ``main`` is the one that the run is about.
+
+        Only the main one has faults, privacy, and clients on other machines.
+        """
         population = method.clients(population)
-        stage = Stage(folder, method.types.server, method.types.private, self.run.sha256(), self.device)
+        remote = self.remote if main else None
+        kept = remote.private(method) if remote else method.types.private
+        stage = Stage(folder, method.types.server, kept, self.fingerprint(), self.device)
         privacy = self.run.privacy if main else Privacy()
-        engine = self.engine(method, population, stage, rules, training, own_updates=privacy.any())
-        form = self.form(engine, method, population, rules, training)
+        if remote:
+            engine, form = remote.engine(self.run, stage), "clients on machines of their own"
+        else:
+            engine = self.engine(method, population, stage, rules, training, own_updates=privacy.any())
+            form = self.form(engine, method, population, rules, training)
+        here = None if remote else stage  # where clients' own states are, if they are here
         if main and self.run.faults.any():
             engine = Faulty(engine, self.run.faults)
         resumed = stage.resume()
@@ -159,7 +191,7 @@ class Experiment:
             training,
             self.run.seed,
             stage,
-            evaluate=lambda server: self.scores(method, server, stage),
+            evaluate=lambda server: self.scores(method, server, here),
             sums=protected(privacy, method, population, rules, stage),
         )
         if resumed is None:
@@ -177,14 +209,22 @@ class Experiment:
             self.progress.say(
                 f"{title}: stopped after {bar.done} rounds, as one more would pass ε = {privacy.dp.budget:g}"
             )
-        return Outcome(server, stage, self.models(method, server, stage), engine.name, form)
+        return Outcome(server, stage, self.models(method, server, here), engine.name, form)
 
     def check_privacy(self) -> None:
         """Refuse what the privacy settings cannot protect, or need and do not find, before anything is done."""
         run, clients = self.run, self.run.method.clients(self.world.clients)
+        if self.remote and run.privacy.any():
+            raise ConfigError("privacy.* protects simulated clients only so far: leave it out, or run here")
         cohort = min(run.rounds.cohort or len(clients), len(clients))
         run.privacy.check(run.method, method_name(run.method), cohort, len(clients))
         protected(run.privacy, run.method, clients, run.rounds)
+
+    def fingerprint(self) -> str:
+        """A hash of everything that decides the outcome: the settings, and who takes part if they are elsewhere."""
+        if self.remote is None:
+            return self.run.sha256()
+        return hashlib.sha256(f"{self.run.sha256()} {self.remote.roster.clients}".encode()).hexdigest()
 
     def check_engine(self) -> None:
         """Refuse an engine that cannot run the method, before anything is done."""
@@ -214,7 +254,7 @@ class Experiment:
             return Sequential(population, stage.private)
         return Stacked(population, stage.private, bound)
 
-    def scores(self, method: Method, server: Any, stage: Stage) -> dict[str, float]:
+    def scores(self, method: Method, server: Any, stage: Stage | None) -> dict[str, float]:
         """The numbers of an evaluated round."""
         return self.verification.scores(self.models(method, server, stage), method.head(server))
 
@@ -229,17 +269,20 @@ class Experiment:
         return f"one client after another: {why}"
 
     @staticmethod
-    def models(method: Method, server: Any, stage: Stage) -> list[Weights]:
-        """The models to evaluate: one, or a sample of the clients' own, evenly spread over those that trained."""
-        if method.generic:
+    def models(method: Method, server: Any, stage: Stage | None) -> list[Weights]:
+        """The models to evaluate: one, or a sample of the clients' own, evenly spread over those that trained.
+
+        Without a stage there are no clients' states here, and the server's model is all that there is.
+        """
+        if method.generic or stage is None:
             return method.ensemble(server)
         clients = stage.private.clients()
         chosen = clients[:: max(1, len(clients) // PERSONAL_MODELS)][:PERSONAL_MODELS]
         return [method.embedder(server, stage.private.load(client, 1 << 62)) for client in chosen]
 
-    def personally(self, start: Weights, federated: Outcome, central: Outcome) -> dict[str, Any]:
+    def personally(self, start: Weights, federated: Outcome, central: Outcome | None) -> dict[str, Any]:
         """The personal numbers of every model that the run has; none if no images were kept for them."""
-        if self.world.probes is None:
+        if self.world.probes is None or central is None:
             return {}
         method, server, private = self.run.method, federated.server, federated.stage.private
 
@@ -264,7 +307,7 @@ class Experiment:
         return numbers
 
     def write_result(
-        self, models: dict[str, list[Weights]], federated: Outcome, central: Outcome, personal: dict[str, Any]
+        self, models: dict[str, list[Weights]], federated: Outcome, central: Outcome | None, personal: dict[str, Any]
     ) -> dict[str, Any]:
         """Evaluate every end, and write result.json and report.html."""
         run, ledger, rounds = self.run, federated.stage.ledger(), federated.stage.rounds()
@@ -278,7 +321,7 @@ class Experiment:
                     metrics[name]["mean_over_clients"] = self.verification.scores(several, head)
                 bar.advance(1)
         fast = speed.images_per_second(ledger, rounds)
-        central_fast = speed.images_per_second(central.stage.ledger(), central.stage.rounds())
+        central_fast = speed.images_per_second(central.stage.ledger(), central.stage.rounds()) if central else None
         result = {
             "title": f"{method_name(run.method)} on {run.data.kind()}",
             "method": method_name(run.method),
@@ -287,7 +330,7 @@ class Experiment:
             "seed": run.seed,
             "rounds": sum(not row["void"] for row in rounds),
             "clients": len(run.method.clients(self.world.clients)),
-            "cohort": run.rounds.cohort or run.data.clients,
+            "cohort": run.rounds.cohort or len(self.world.clients),
             "metrics": metrics,
             "gain_recovered": gain_recovered(metrics),
             **({"personal": personal} if personal else {}),
@@ -334,7 +377,7 @@ def gain_recovered(metrics: dict[str, Any]) -> dict[str, float | None]:
     ends = {name: _headline(m) for name, m in metrics.items()}
     shares: dict[str, float | None] = {}
     for score, start in ends["start"].items():
-        room = ends["central"][score] - start
+        room = ends["central"][score] - start if "central" in ends else 0.0
         shares[score] = (ends["method"][score] - start) / room if room > 0 else None
     return shares
 

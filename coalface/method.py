@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -47,6 +48,7 @@ class Method(Protocol):
     common: ClassVar[tuple[str, ...] | None] = ("backbone",)
 
     one_identity: ClassVar[bool] = False  # takes one person per client, no more
+    holds_public: ClassVar[bool] = False  # its clients hold what is public before the first round
     world: ClassVar[Literal["faces", "recordings"]] = "faces"  # what clients hold: faces, or live and attack recordings
     network: ClassVar[str] = ""  # the one of the method's paper, where a run names no other
 
@@ -105,6 +107,18 @@ class Method(Protocol):
 
     def embedder(self, server: Any, private: Any = None) -> Weights:
         """The model that evaluation and export use: the global one, or this client's own."""
+
+    def collect(self, faces: ClientFaces) -> Any:
+        """What leaves a client once, before the first round; only where ``types.collected`` says so."""
+        return None
+
+    def expected_collection(self, images: int, size: int) -> Any:
+        """A collection of so many images, of the right shapes."""
+        return None
+
+    def assembled(self, collected: Sequence[Any]) -> Population:
+        """The faces that all clients gave, each client's people as before."""
+        raise TypeError(f"{type(self).__name__} collects nothing")
 
     def ensemble(self, server: Any, private: Any = None) -> list[Weights]:
         """The models whose scores evaluation averages: one, unless the method ends with several."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,6 +113,15 @@ class PrivateStore:
         for client, rounds in list(self._newest.items()):
             for made in [made for made in rounds if made > round_]:
                 self._remove(client, made)
+
+    def retain(self, client: int, rounds: Sequence[int]) -> None:
+        """Of this client's versions, keep those made in these rounds only."""
+        for made in [made for made in self._newest.get(client, ()) if made not in rounds]:
+            self._remove(client, made)
+
+    def versions(self, client: int) -> list[int]:
+        """Rounds in which this client's versions were made, rising."""
+        return list(self._newest.get(client, ()))
 
     def sha256(self) -> str:
         """A hash over every client's newest state."""

@@ -160,3 +160,13 @@ def test_a_checkpoint_costs_what_changed_not_what_is_kept(tmp_path: Path, monkey
     assert store._several == set(range(5))
     store.prune(2)
     assert store._several == set() and store.clients() == list(range(500))
+
+
+def test_only_the_versions_that_count_are_retained(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    for round_ in (1, 2, 3):
+        store.keep(7, round_, kept(float(round_)))
+        store.flush()
+    assert store.versions(7) == [1, 2, 3] and store.versions(8) == []
+    store.retain(7, [1, 3])
+    assert store.versions(7) == make(tmp_path).versions(7) == [1, 3]

@@ -99,6 +99,7 @@ class FedFR(Method):
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
     personal: ClassVar[bool] = True
+    holds_public: ClassVar[bool] = True
     common = None
 
     def __post_init__(self) -> None:

@@ -77,6 +77,7 @@ class FedFS(Method):
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
     personal: ClassVar[bool] = True
+    holds_public: ClassVar[bool] = True
     common = ("backbone", "projection")
 
     def __post_init__(self) -> None:

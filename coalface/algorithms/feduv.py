@@ -48,9 +48,15 @@ class Upload(wire.Upload):
 
 
 @dataclass(frozen=True)
+class Private(wire.Private):
+    codeword: Tensor  # [c] of ±1
+
+
+@dataclass(frozen=True)
 class Trained:
     backbone: Weights
     code_head: Tensor
+    codeword: Tensor  # not trained: along, so that it is kept
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class FedUV(Method):
     similarity: Literal["code", "embedding"] = "code"  # unknown faces are compared by y (c numbers) or by g (d numbers)
     normalisation: SharedNormalisation = "frozen"
 
-    types: ClassVar[Types] = Types(Server, Broadcast, Upload)
+    types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
     one_identity: ClassVar[bool] = True
     common = ("backbone", "code_head")
 
@@ -84,11 +90,12 @@ class FedUV(Method):
         return Upload(travelling(broadcast.backbone, self.normalisation), broadcast.code_head, images=0)
 
     def start(
-        self, net: Net, broadcast: Broadcast, private: None, faces: ClientFaces, generator: torch.Generator
+        self, net: Net, broadcast: Broadcast, private: Private | None, faces: ClientFaces, generator: torch.Generator
     ) -> Local:
-        # The client's generator is the same every round, so the secret is drawn again and need not be stored.
-        secret = codeword(CODES[self.code_length], broadcast.user, self.user_bits, generator)
-        return Local(Trained(broadcast.backbone, broadcast.code_head), fixed=secret.to(broadcast.code_head.device))
+        if private is None:  # a generator is for one round only: the secret is drawn in the first one, and kept
+            drawn = codeword(CODES[self.code_length], broadcast.user, self.user_bits, generator)
+            private = Private(drawn.to(broadcast.code_head.device))
+        return Local(Trained(broadcast.backbone, broadcast.code_head, private.codeword), fixed=private.codeword)
 
     def objective(self, net: Net, trained: Trained, fixed: Tensor, batch: Batch) -> Losses:
         features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
@@ -100,11 +107,14 @@ class FedUV(Method):
         backbone = change(broadcast.backbone, trained.backbone, self.normalisation)
         return Upload(backbone, trained.code_head - broadcast.code_head, images=len(faces))
 
+    def keep(self, trained: Trained) -> Private:
+        return Private(trained.codeword)
+
     def server_round(self, server: Server, received: Received) -> Server:
         backbone = moved(server.backbone, received.mean("backbone"))
         return Server(backbone, server.code_head + received.mean("code_head"))
 
-    def embedder(self, server: Server, private: None = None) -> Weights:
+    def embedder(self, server: Server, private: Private | None = None) -> Weights:
         return server.backbone
 
     def head(self, server: Server, private: Any = None) -> Tensor | None:

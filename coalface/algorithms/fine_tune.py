@@ -58,6 +58,7 @@ class FineTune(Method):
     types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
     generic: ClassVar[bool] = False
     personal: ClassVar[bool] = True
+    holds_public: ClassVar[bool] = True
     common = None
 
     def __post_init__(self) -> None:

@@ -79,23 +79,33 @@ class World:
     partition: Partition
 
 
-def load(data: Data, seed: int, device: torch.device, progress: Progress | None = None) -> World:
-    """Draw or read the faces, decode them once, and deal the identities out."""
+def load(
+    data: Data,
+    seed: int,
+    device: torch.device,
+    progress: Progress | None = None,
+    elsewhere: Population | None = None,
+) -> World:
+    """Draw or read the faces, decode them once, and deal the identities out.
+
+    ``elsewhere``: real clients, whose faces are not here. A folder then holds public and test people only; synthetic
+    people are dealt as ever, so that a rehearsal has the public and test people of the simulation.
+    """
     if data.source == "synthetic":
         needed = data.public + data.clients * data.identities_each + data.test
-        partition = _split(needed, data, seed)
+        partition = _split(needed, data, seed, data.clients)
         faces = _drawn(partition, data, seeding.derive(seed, "faces"), device, progress)
     else:
         folder = Path(data.source)
         fewest = 2 + data.probe_images
         photos = read_folder(folder, data.size, cache=data.cache or None, min_images=fewest, progress=progress)
-        partition = _split(len(photos.faces), data, seed)
+        partition = _split(len(photos.faces), data, seed, clients=0 if elsewhere else data.clients)
         faces = FaceSet(photos.faces.images.to(device), photos.faces.offsets)
     seen = Public(FaceView.of(faces, partition.public, data.public_images) if partition.public else None)
     caps = partition.images_each or (data.images_each,) * data.clients
-    clients = Population(faces, partition.clients, caps, public=seen)
+    clients = elsewhere or Population(faces, partition.clients, caps, public=seen)
     probes = None
-    if data.probe_images:
+    if data.probe_images and elsewhere is None:
         clients, probes = _held_out(clients, data.probe_images)
     public = Population(faces, (partition.public,), (data.public_images,)) if partition.public else None
     test = _at_most(partition.subset(faces, partition.test), data.test_images)
@@ -113,11 +123,11 @@ def _held_out(clients: Population, images: int) -> tuple[Population, FaceView]:
     return trained, FaceView(clients.faces, rows.flatten(), labels, len(identities))
 
 
-def _split(identities: int, data: Data, seed: int) -> Partition:
+def _split(identities: int, data: Data, seed: int, clients: int) -> Partition:
     return split(
         identities,
         public=data.public,
-        clients=data.clients,
+        clients=clients,
         identities_each=data.identities_each,
         test=data.test,
         seed=seeding.derive(seed, "partition"),

@@ -15,7 +15,7 @@ BARE = """
 import sys
 
 class Without:
-    names = {"rich", "matplotlib", "PIL", "scipy", "sklearn", "typer", "cryptography", "dp_accounting"}
+    names = {"rich", "matplotlib", "PIL", "scipy", "sklearn", "typer", "flwr", "cryptography", "dp_accounting"}
 
     def __init__(self, finder):
         self.finder = finder
@@ -68,3 +68,8 @@ def test_privacy_names_what_it_needs_before_anything_is_done(setting: str, packa
 
 def test_list_needs_nothing(tmp_path: Path) -> None:
     assert "fedavg/shared-head" in bare("list").stdout
+
+
+def test_real_machines_name_what_they_need(tmp_path: Path) -> None:
+    done = bare("keys", "north", "--out", str(tmp_path / "keys"))
+    assert done.returncode == 2 and "coalface[deploy]" in done.stderr

@@ -22,7 +22,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coalface import seeding
 from coalface.algorithms.codewords import CODES, codeword
 from coalface.privacy.audits import chords
 from coalface.privacy.audits.last_layer import LastLayer
@@ -96,8 +95,7 @@ def separated(change_CD: Tensor, sources: int, generator: torch.Generator) -> tu
 
 
 def secret(case: Case, client: int) -> Tensor:
-    """The codeword [c] that a client trained towards in the last round: the truth."""
-    luck = seeding.generator(case.seed, "start", case.last.number, client)
-    local = case.method.start(case.net, case.last.broadcasts[client], None, case.clients[client], luck)
-    fixed: Tensor = local.fixed
-    return fixed.cpu()
+    """The codeword [c] that a client keeps: the truth."""
+    kept: Any = case.memory.load(client, case.last.number + 1)
+    word: Tensor = kept.codeword
+    return word.cpu()

@@ -1,0 +1,153 @@
+"""Who takes part, as files: ``clients.toml`` at the server, ``client.toml`` at each client. Names stay where they are.
+
+    # clients.toml                            # client.toml
+    [[client]]                                name = "north"
+    name = "north"                            server = "faces.example.org:9092"
+    key = "north.pub"                         data = "photographs"
+    identities = 1                            key = "north.key"
+                                              ca = "ca.crt"
+                                              accept = ["chorus 4f2a…"]
+                                              [limits]
+                                              rounds = 1000
+
+Paths are relative to the file that holds them.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from coalface.config import ConfigError, from_json
+from coalface.data.faceset import FaceSet
+from coalface.data.population import Population
+
+
+@dataclass(frozen=True)
+class Tls:
+    """The server's certificate chain and its key."""
+
+    certificate: Path
+    key: Path
+
+    @classmethod
+    def of(cls, folder: Path) -> Tls:
+        """``server.pem`` and ``server.key`` of a folder."""
+        tls = cls(folder / "server.pem", folder / "server.key")
+        for file in (tls.certificate, tls.key):
+            _must_exist(file, "make them with `coalface keys`, or put those of your CA there")
+        return tls
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A client, as the server knows it."""
+
+    name: str = ""
+    key: str = ""  # file of its public key
+    identities: int = 1  # how many people it holds: agreed when it is registered, and checked by the client
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.key or self.identities < 1:
+            raise ValueError("a client has a name, the file of its public key, and one identity or more")
+
+
+@dataclass(frozen=True)
+class Clients:
+    """clients.toml: the order of its entries numbers the clients, so new ones go to the end."""
+
+    client: tuple[Entry, ...]
+
+    @classmethod
+    def read(cls, file: Path) -> Clients:
+        values = _toml(file)
+        entries = values.get("client")
+        if values.keys() != {"client"} or not isinstance(entries, list) or not entries:
+            raise ConfigError(f"{file} must hold [[client]] tables, one or more, and nothing else")
+        found = cls(tuple(from_json(Entry, entry, f"client[{i}]") for i, entry in enumerate(entries)))
+        for what in ("name", "key"):
+            given = [getattr(entry, what) for entry in found.client]
+            if twice := [value for value in given if given.count(value) > 1]:
+                raise ConfigError(f"{file}: {what} {twice[0]!r} stands there twice")
+        return replace(found, client=tuple(replace(e, key=str(file.parent / e.key)) for e in found.client))
+
+    def public_keys(self) -> list[bytes]:
+        """As Flower knows them: PEM, in order. The files are OpenSSH's."""
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  (optional)
+
+        keys = []
+        for entry in self.client:
+            _must_exist(Path(entry.key), f"ask {entry.name} for it")
+            try:
+                key = serialization.load_ssh_public_key(Path(entry.key).read_bytes())
+            except ValueError as error:
+                raise ConfigError(f"{entry.key} is not a public key as ssh-keygen writes it: {error}") from error
+            pem = serialization.PublicFormat.SubjectPublicKeyInfo
+            keys.append(key.public_bytes(serialization.Encoding.PEM, pem))
+        return keys
+
+    def roster(self, size: int) -> Population:
+        """The clients as a population whose photographs are elsewhere."""
+        return absent([entry.identities for entry in self.client], size)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a client spends at most, until its owner removes state/spent.json; 0 sets no limit. Then it declines."""
+
+    rounds: int = 0
+    minutes: float = 0.0  # of training
+    megabytes: float = 0.0  # sent
+
+
+@dataclass(frozen=True)
+class Client:
+    """client.toml: who I am, where my data is, what I agree to, and how much of it."""
+
+    name: str = ""
+    server: str = ""  # HOST:PORT
+    data: str = ""  # photographs, one sub-folder per person
+    key: str = ""  # file of the private key
+    ca: str = "ca.crt"
+    state: str = "state"  # a folder for what this client keeps
+    accept: tuple[str, ...] = ()  # "METHOD FINGERPRINT", as `coalface list` shows them
+    limits: Limits = field(default_factory=Limits)
+    seed: int = -1  # for rehearsals only: whoever knows it knows every random choice of this client
+
+    @classmethod
+    def read(cls, file: Path) -> Client:
+        found: Client = from_json(cls, _toml(file))
+
+        def near(path: str) -> str:
+            return str(file.parent / path) if path else ""
+
+        return replace(found, data=near(found.data), key=near(found.key), ca=near(found.ca), state=near(found.state))
+
+
+def absent(identities: Sequence[int], size: int) -> Population:
+    """A population of so many identities each, without a single image: all that a server knows of real clients."""
+    total = sum(identities)
+    nothing = FaceSet(torch.empty(0, 3, size, size, dtype=torch.uint8), torch.zeros(total + 1, dtype=torch.int64))
+    dealt, first = [], 0
+    for held in identities:
+        dealt.append(tuple(range(first, first + held)))
+        first += held
+    return Population(nothing, tuple(dealt))
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    _must_exist(file, "`coalface keys` writes one to begin with")
+    try:
+        return tomllib.loads(file.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not TOML: {error}") from error
+
+
+def _must_exist(file: Path, remedy: str) -> None:
+    if not file.is_file():
+        raise ConfigError(f"there is no {file}; {remedy}")

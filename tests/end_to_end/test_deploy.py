@@ -1,0 +1,185 @@
+"""Federations of real processes on loopback: `coalface serve` and `coalface join`, and kill -9 for both."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coalface import config
+from coalface.algorithms import METHODS
+from coalface.cli import main
+from coalface.config import Run, method_named
+from coalface.recipes import RECIPES
+from tests.end_to_end.conftest import SMALL, command, environment
+
+pytest.importorskip("flwr")
+
+from tests.end_to_end.federation import Fleet, fleet, until
+
+ALL = ["rounds.cohort=0", "rounds.rounds=3", "rounds.quorum=1.0", "data.images_each=4"]
+LONG = ["training.epochs=30", "training.batch=1"]  # a round of a second or more: there is a middle to kill it in
+
+
+def small_run(method: str, *settings: str) -> Run:
+    return config.override(replace(RECIPES["demo"](), method=method_named(method)()), [*SMALL, *ALL, *settings])
+
+
+def written(run: Run, folder: Path) -> Path:
+    file = folder / "config.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(config.to_json(run)))
+    return file
+
+
+def simulated(run: Run, folder: Path) -> dict[str, Any]:
+    """The same run by the sequential engine, in this process."""
+    file = written(run, folder)
+    assert (
+        main(["run", str(file), "--engine", "sequential", "--device", "cpu", "--quiet", "--out", str(folder / "run")])
+        == 0
+    )
+    return result(folder / "run")
+
+
+def result(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "result.json").read_text())
+    return found
+
+
+def rows(out: Path, name: str) -> list[dict[str, Any]]:
+    file = out / name
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be half written
+
+
+def finished(process: subprocess.Popen[bytes], clients: Fleet) -> None:
+    assert process.wait(timeout=600) == 0, (clients.folder / "serve.log").read_text()
+
+
+def test_three_processes_give_the_result_of_the_simulation(tmp_path: Path) -> None:
+    run = small_run("fedavg/positive-only", "data.clients=3")
+    with fleet(tmp_path / "fleet", run) as clients:
+        server = clients.serve(written(run, tmp_path / "served"), tmp_path / "served" / "run")
+        clients.start()
+        expected = simulated(run, tmp_path / "simulated")
+        finished(server, clients)
+    found = result(tmp_path / "served" / "run")
+    assert found["checkpoint_sha256"] == expected["checkpoint_sha256"]
+    assert found["metrics"]["method"] == expected["metrics"]["method"]
+    assert found["engine"] == "flower" and "central" not in found["metrics"]
+    assert found["bytes"] == expected["bytes"]
+    assert [row["outcome"] for row in rows(tmp_path / "served" / "run", "ledger.jsonl")] == ["counted"] * 9
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Six clients that stay for one federation after another: two choirs of three."""
+    with fleet(
+        tmp_path_factory.mktemp("six") / "fleet", small_run("chorus", "data.clients=6", "method.choir=3")
+    ) as made:
+        made.start()
+        yield made
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_gives_the_result_of_the_simulation(name: str, six: Fleet, tmp_path: Path) -> None:
+    run = small_run(name, "data.clients=6", *(["method.choir=3"] if name == "chorus" else []))
+    server = six.serve(written(run, tmp_path), tmp_path / "run")
+    expected = simulated(run, tmp_path / "simulated")
+    finished(server, six)
+    assert result(tmp_path / "run")["checkpoint_sha256"] == expected["checkpoint_sha256"]
+
+
+@pytest.mark.deploy
+def test_a_client_killed_in_a_round_and_restarted_goes_on_with_its_state(tmp_path: Path) -> None:
+    """It is called again, in this try or in the next, and the end is the same as if nothing had happened."""
+    run = small_run("fedavg/positive-only", "data.clients=3", "rounds.rounds=4", *LONG)
+    out = tmp_path / "served" / "run"
+    with fleet(tmp_path / "fleet", run) as clients:
+        server = clients.serve(written(run, tmp_path / "served"), out)
+        clients.start()
+        until(lambda: len(rows(out, "rounds.jsonl")) == 2)
+        clients.kill("client1")
+        clients.start("client1")
+        expected = simulated(run, tmp_path / "simulated")
+        finished(server, clients)
+        log = clients.log("client1")
+    assert result(out)["checkpoint_sha256"] == expected["checkpoint_sha256"]
+    outcomes = [row["outcome"] for row in rows(out, "ledger.jsonl") if row["client"] == 1]
+    assert outcomes.count("counted") == 4 and set(outcomes) <= {"counted", "gone", "absent"}
+    assert "starts anew" not in log
+
+
+@pytest.mark.deploy
+def test_a_client_that_stays_away_is_missed_and_welcome_back(tmp_path: Path) -> None:
+    """Rounds complete at quorum without it; when it is back it counts, with the state that it had."""
+    settings = ["data.clients=3", "rounds.rounds=500", "rounds.quorum=0.6", "rounds.deadline=30.0"]
+    run = small_run("fedavg/positive-only", *settings)
+    out = tmp_path / "served" / "run"
+    with fleet(tmp_path / "fleet", run) as clients:
+        server = clients.serve(written(run, tmp_path / "served"), out)
+        clients.start()
+        until(lambda: len(rows(out, "rounds.jsonl")) >= 2)
+        clients.kill("client1")
+        until(lambda: any(row["outcome"] != "counted" for row in rows(out, "ledger.jsonl")))
+        clients.start("client1")
+        before = len(rows(out, "ledger.jsonl"))
+        counted = {"client": 1, "outcome": "counted"}
+        until(lambda: any(counted.items() <= row.items() for row in rows(out, "ledger.jsonl")[before:]))
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+        log = clients.log("client1")
+    missed = {row["outcome"] for row in rows(out, "ledger.jsonl") if row["client"] == 1} - {"counted"}
+    assert missed and missed <= {"late", "gone", "absent"}
+    assert not any(row["void"] for row in rows(out, "rounds.jsonl"))
+    assert "starts anew" not in log
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize("name", ["fedavg/positive-only", "fedface"])
+def test_the_server_killed_in_a_round_and_restarted_ends_the_same(name: str, tmp_path: Path) -> None:
+    run = small_run(name, "data.clients=3", "rounds.rounds=5", "rounds.checkpoint_every=2", *LONG)
+    out, file = tmp_path / "served" / "run", written(run, tmp_path / "served")
+    with fleet(tmp_path / "fleet", run) as clients:
+        server = clients.serve(file, out)
+        clients.start()
+        for done in (1, 3):
+            until(lambda done=done: len(rows(out, "rounds.jsonl")) >= done)  # type: ignore[misc]
+            server.send_signal(signal.SIGKILL)
+            server.wait()
+            server = clients.serve(file, out)
+        expected = simulated(run, tmp_path / "simulated")
+        finished(server, clients)
+        assert all(process.poll() is None for process in clients.processes.values())  # clients sat it out
+    assert result(out)["checkpoint_sha256"] == expected["checkpoint_sha256"]
+    assert [row["round"] for row in rows(out, "rounds.jsonl")] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.deploy
+def test_strangers_are_told_why(tmp_path: Path) -> None:
+    run = small_run("fedavg/positive-only", "data.clients=3")
+    with fleet(tmp_path / "fleet", run) as clients, fleet(tmp_path / "others", run) as others:
+        server = clients.serve(written(run, tmp_path / "served"), tmp_path / "served" / "run")
+        clients.start("client0")
+        until(lambda: "knows this node" in clients.log("client0"))
+        home = clients.folder / "client1"
+        for change, says in (
+            (["--key", others.folder / "client1" / "client.key"], "does not know this key"),
+            (["--ca", others.folder / "client1" / "ca.crt"], "does not show a certificate"),
+        ):
+            clients.write("client1")
+            stranger = command("join", home / "client.toml", *change, "--state", tmp_path / "elsewhere", "--quiet")
+            done = subprocess.run(stranger, env=environment(), capture_output=True, text=True, check=False, timeout=300)
+            assert done.returncode == 2 and says in done.stderr
+        clients.start("client1", "client2")
+        finished(server, clients)
+    log = (tmp_path / "served" / "run" / "server.log").read_text()
+    assert "Attempted to register SuperNode" in log and "a connection was refused" in log
