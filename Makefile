@@ -10,7 +10,7 @@ demo: .venv/ready
 	$(BIN)/coalface demo --out out/demo
 
 test: lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal
 
 # Federations of real processes on this machine, with kill -9: some minutes.
 test-deploy: .venv/ready
