@@ -1,6 +1,6 @@
 """A whole run of attack detection: data centres train, and the detector is tested on a domain that none of them has.
 
-Its stages are those of ``Experiment``: the same rounds, checkpoints, engines and resume.
+Its stages are those of an ``Experiment``: the same rounds, checkpoints, engines and resume.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coalface.algorithms import METHODS
 from coalface.config import DetectionRun, method_name, to_json
 from coalface.data.attacks import draw_domain
 from coalface.data.centres import DomainWorld, Draw, load
-from coalface.experiment import EngineName, Experiment, disclosure, json_bytes, traffic
+from coalface.experiment import disclosure, json_bytes, traffic
 from coalface.liveness import liveness
 from coalface.method import Method
 from coalface.models import complete_settings
@@ -27,16 +27,14 @@ from coalface.models.net import Net, Weights
 from coalface.protocols.leave_one_out import judge, scored
 from coalface.report.progress import Progress
 from coalface.report.tables import markdown_table
+from coalface.stages import EngineName, Stages, models
 from coalface.store import Stage, explained, write_atomically
 
 RATES = ("hter", "eer", "auc")
 
 
-class Detection(Experiment):
+class Detection:
     """One run in one folder, and one in a folder below it for each of its ends."""
-
-    run: DetectionRun  # type: ignore[assignment]  # the stages ask a run for what both kinds have
-    world: DomainWorld  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -51,15 +49,13 @@ class Detection(Experiment):
         """``world`` are recordings that are there already; without it they are drawn."""
         self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
         self.engine_name = engine
-        self.remote = None
         self.began = time.perf_counter()
         run.numerics.switch_on()
         self.net = detector_net(run)
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
         self.world = world or self._drawn()
-        run.method.check(self.world.clients)
-        self.check_privacy()
-        self.check_engine()
+        self.stages = Stages(run, self.net, device, progress, self.scores, engine)
+        self.stages.check(self.world.clients)
 
     def execute(self) -> dict[str, Any]:
         """The result, as written to result.json."""
@@ -68,7 +64,7 @@ class Detection(Experiment):
             self.out.mkdir(parents=True, exist_ok=True)
         write_atomically(self.out / "config.json", json_bytes(to_json(run)))
         name = method_name(run.method)
-        done = self.stage(
+        done = self.stages.stage(
             name, self.out, run.method, self.world.clients, self.first_weights(), run.rounds, run.training, True
         )
         for number, weights in enumerate(done.models):
@@ -109,9 +105,9 @@ class Detection(Experiment):
 
     def judged(self, method: Method, server: Any, stage: Stage | None, replicates: int) -> list[dict[str, Any]]:
         """Rates on the users' recordings at the centres' threshold: of the detector, or of each centre's own."""
-        models = self.models(method, server, stage)
+        several = models(method, server, stage)
         rows = []
-        for detectors in [[model] for model in models] if method.personal else [models]:
+        for detectors in [[model] for model in several] if method.personal else [several]:
 
             def scorer(images: Tensor, detectors: list[Weights] = detectors) -> Tensor:
                 return liveness(self.net, detectors, images)

@@ -18,12 +18,13 @@ from torch import Tensor
 from coalface import provenance
 from coalface.config import Run
 from coalface.data.world import Data, World
-from coalface.experiment import Experiment, Outcome
+from coalface.experiment import Experiment
 from coalface.local import Training
 from coalface.method import Method
 from coalface.metrics.rates import roc_curve
 from coalface.models.net import Net, Weights
 from coalface.report.progress import Progress
+from coalface.stages import Outcome
 from coalface.store import write_atomically
 
 ROC_POINTS = 200  # of a curve in a result file
@@ -92,9 +93,9 @@ class Bench:
         experiment = self._experiment(run, folder)
         people = experiment.clients(self.start, self.public_proxies)
         if row.central:
-            done = experiment.centrally(row.label, folder, run.central, people, self.start)
+            done = experiment.stages.centrally(row.label, folder, run.central, people, self.start)
         else:
-            done = experiment.stage(row.label, folder, run.method, people, self.start, run.rounds, run.training)
+            done = experiment.stages.stage(row.label, folder, run.method, people, self.start, run.rounds, run.training)
         rounds = done.stage.rounds()
         return {
             "scores": _scores(self._tests, done.models[0], None if row.central else run.method.head(done.server)),

@@ -122,7 +122,7 @@ ARTEFACTS = {
         ("LFW accuracy", "IJB-A TAR@0.1%", "IJB-C TAR@0.1%"),
         SCALES,
         _table1,
-        "Two rows are ours: FedFV and chorus, from the same start.",
+        "Rows of FedFV and chorus are ours, from the same start; the paper has none.",
         between={"": ("Baseline", "Fine-tuning baseline in a non-federated manner")},
     ),
     "fedface-fig4": Artefact(

@@ -136,7 +136,7 @@ ARTEFACTS = {
         PRINTED,
         SCALES,
         _table3,
-        "Two rows are ours: chorus, and FedAvg without negatives, which collapses.",
+        "Rows of chorus and of FedAvg without negatives are ours; the paper has none.",
     ),
     "fedfv-fig4": Artefact(
         "FedFV, Figure 4: ROC curves of the methods",

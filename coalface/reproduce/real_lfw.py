@@ -146,7 +146,9 @@ class RealBench:
         world = self._world(("celeba",))
         run = replace(run, data=replace(run.data, clients=len(world.clients)))
         experiment = self._experiment(run, self.out / "start-b", world)
-        done = experiment.centrally("CelebA, for the server", self.out / "start-b", ON_CELEBA, world.clients, start)
+        done = experiment.stages.centrally(
+            "CelebA, for the server", self.out / "start-b", ON_CELEBA, world.clients, start
+        )
         return done.models[0]
 
     def _world(self, sets: Sequence[str]) -> World:

@@ -22,11 +22,11 @@ from coalface.engines.engine import Task
 from coalface.engines.launch import laid
 from coalface.engines.sequential import Sequential
 from coalface.engines.stacked import Stacked, why_not, why_several_steps, worth_it
-from coalface.experiment import Experiment
 from coalface.federation import Rounds
 from coalface.local import Draw, Training
 from coalface.method import Method
 from coalface.models.net import Net
+from coalface.stages import Stages
 from tests.conftest import SmallRun, noise_population
 
 TOLERANCE = 2e-6  # float32: sums in another order
@@ -272,8 +272,9 @@ def test_one_plain_step_is_one_backward_pass() -> None:
 def test_auto_stacks_where_it_pays(
     asked: str, device: str, training: Training, taken: type, population: Population
 ) -> None:
-    experiment: Any = SimpleNamespace(engine_name=asked, device=torch.device(device))
+    stages: Any = SimpleNamespace(engine=asked, device=torch.device(device))
     stage: Any = SimpleNamespace(private=None)
-    engine = Experiment.engine(experiment, method_named("fedface")(), population, stage, Rounds(), training)
+    engine, form = Stages.chosen_engine(stages, method_named("fedface")(), population, stage, training, 0.0)
     assert type(engine) is taken
+    assert ("asked for" in form) == (asked == "sequential")
     assert worth_it(torch.device(device), multi_step=False)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from coalface.cli import main
-from coalface.experiment import Experiment
 from coalface.reproduce import ARTEFACTS, writing
 from coalface.reproduce.real_lfw import RealArtefact
+from coalface.stages import Stages
 
 SYNTHETIC = [name for name, artefact in ARTEFACTS.items() if not isinstance(artefact, RealArtefact)]
 
@@ -43,7 +43,7 @@ def test_a_finished_row_is_not_trained_again(tmp_path: Path, monkeypatch: pytest
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(Experiment, "stage", refuse)
+    monkeypatch.setattr(Stages, "stage", refuse)
     assert reproduced("fedfv-table1", tmp_path, "--rows", "FedFV-5") == 0
     assert (tmp_path / "fedfv-table1-smoke" / "table.md").read_text() == first
 
