@@ -93,7 +93,7 @@ def as_markdown(result: dict[str, Any]) -> str:
     seeds = ", ".join(map(str, result["seeds"]))
     spread = "mean ± standard deviation" if len(result["seeds"]) > 1 else "one seed: no spread"
     about = f"Seeds {seeds} ({spread}), scale {result['scale']}. {result['remarks']}".strip()
-    machine = "; ".join(f"{made['hardware']}, {made['date']}, commit {made['commit']}" for made in result["made"])
+    machine = "; ".join(_places(result["made"]))
     table = markdown_table(rows, header)
     return f"## {result['what']}\n\n{table}\n\n{about}\n\n`{result['command']}` on {machine}.\n"
 
@@ -102,6 +102,16 @@ def _machines(by_seed: dict[int, Measured]) -> list[dict[str, Any]]:
     """Where, when and by which version the rows were measured: each one once."""
     found = {json.dumps(row["made"], sort_keys=True): row["made"] for rows in by_seed.values() for row in rows.values()}
     return list(found.values())
+
+
+def _places(machines: list[dict[str, Any]]) -> list[str]:
+    """Each machine and day once, with the commits that ran there."""
+    commits: dict[str, list[str]] = {}
+    for made in machines:
+        known = commits.setdefault(f"{made['hardware']}, {made['date']}", [])
+        if made["commit"] not in known:
+            known.append(made["commit"])
+    return [f"{place}, commit {', '.join(several)}" for place, several in commits.items()]
 
 
 def _gains(result: dict[str, Any]) -> dict[str, str]:
