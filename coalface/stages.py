@@ -165,12 +165,14 @@ class Stages:
 
         ``auto`` takes the stacked one where it applies and pays.
         """
-        several = why_several_steps(method, training, int(population.counts().max()), max_norm)
+        most = int(population.counts().max())
+        images = min(most, training.images_per_round or most)
+        several = why_several_steps(method, training, most, max_norm)
         if len(population) == 1:
             return Sequential(population, stage.private), "one client"
         refusal = "asked for" if self.engine == "sequential" else why_not(method)
-        if refusal is None and self.engine == "auto" and not worth_it(self.device, several is not None):
-            refusal = several
+        if refusal is None and self.engine == "auto" and not worth_it(self.device, several is not None, images):
+            refusal = several or f"{images} images a client keep the cores busy"
         if refusal is not None:
             return Sequential(population, stage.private), f"one client after another: {refusal}"
         form = "one step for many clients" if several is None else f"stacked steps: {several}"

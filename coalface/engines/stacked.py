@@ -31,6 +31,7 @@ from coalface.local import Batch, Losses, Training, is_statistic, mean_losses
 from coalface.method import Method
 from coalface.models.net import Weights
 
+WORTH_STACKING = 20  # images of a client: with more, one pass for many clients gains nothing on a CPU
 REPLAYED_IMAGES = 1024  # a launch of so many or fewer is over before Python has asked for it: it is replayed instead
 REPLAYED_STEP = 8  # clients are padded by up to one image in so many, so that few shapes are recorded
 
@@ -56,9 +57,13 @@ def why_several_steps(method: Method, training: Training, max_images: int, max_n
     return None
 
 
-def worth_it(device: torch.device, multi_step: bool) -> bool:
-    """Whether to stack where nobody asked for it: a stack of models is no faster on a CPU than one after another."""
-    return device.type == "cuda" or not multi_step
+def worth_it(device: torch.device, multi_step: bool, images: int) -> bool:
+    """Whether to stack where nobody asked for it, with so many images of a client in a step.
+
+    A stack of models is no faster on a CPU than one after another, and neither is one pass for all where each client
+    fills the cores by itself.
+    """
+    return device.type == "cuda" or (not multi_step and images <= WORTH_STACKING)
 
 
 class Stacked:

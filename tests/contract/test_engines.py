@@ -277,4 +277,5 @@ def test_auto_stacks_where_it_pays(
     engine, form = Stages.chosen_engine(stages, method_named("fedface")(), population, stage, training, 0.0)
     assert type(engine) is taken
     assert ("asked for" in form) == (asked == "sequential")
-    assert worth_it(torch.device(device), multi_step=False)
+    assert worth_it(torch.device(device), multi_step=False, images=20)
+    assert worth_it(torch.device(device), multi_step=False, images=21) is (device == "cuda")

@@ -1,0 +1,199 @@
+"""Images a second of a simulated federation, as a share of central training's. Ratios from one run.
+
+    python benchmarks/engines.py --device cuda
+    python benchmarks/engines.py --models feduv_cnn_small --clients 4 --steps 1 3 --images 6 --seconds 1 --out out
+
+For each network, number of clients a round and number of local steps: coalface with the engine that `auto` takes, a
+hand-written loop that copies the model for each client, and one that trains a single model in place and keeps the sum
+of the changes (the strategy that pfl documents). Central training takes batches of 256 of the same images by the same
+network, optimiser and arithmetic. All train FedFace's loss; the loops do nothing else that a federation does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from coalface import provenance, seeding
+from coalface.algorithms.fedface import FedFace
+from coalface.data.faceset import FaceSet
+from coalface.data.population import Population
+from coalface.engines.sequential import Sequential
+from coalface.engines.stacked import Stacked, why_several_steps, worth_it
+from coalface.federation import Federation, Rounds
+from coalface.local import Training
+from coalface.models.net import Net, scaled
+from coalface.numerics import Numerics
+from coalface.objectives.positive_hinge import positive_hinge
+from coalface.report.tables import markdown_table
+from coalface.store import Stage
+
+SIZES = {"feduv_cnn": (64, 30), "sphere64": (112, 48), "mobilefacenet": (112, 48)}  # pixels, images a client
+RATE, CENTRAL_BATCH, WARM_UPS = 0.01, 256, 2
+
+
+class Work:
+    """The faces of so many clients, and a network; every way of training sees the same."""
+
+    def __init__(self, model: str, clients: int, images: int, size: int, device: torch.device, numerics: Numerics):
+        generator = torch.Generator().manual_seed(0)
+        pixels = torch.randint(0, 256, (clients * images, 3, size, size), dtype=torch.uint8, generator=generator)
+        self.faces = pixels.to(device)
+        offsets = torch.arange(0, len(pixels) + 1, images)
+        self.population = Population(FaceSet(self.faces, offsets), tuple((i,) for i in range(clients)))
+        self.net, self.device, self.clients, self.images = Net(model, numerics, size=size), device, clients, images
+        self.start = self.net.fresh(0).map(lambda leaf: leaf.to(device))
+        self.target = F.normalize(torch.randn(self.net.embedding, generator=generator), dim=0).to(device)
+
+    def step(self, module: torch.nn.Module, optimiser: torch.optim.Optimizer, images: Tensor) -> None:
+        """One plain step, with the arithmetic that coalface takes."""
+        with torch.autocast("cuda", torch.bfloat16, enabled=self.bf16):
+            features = module(self.laid_out(scaled(images)))
+        loss, _ = positive_hinge(features.float(), self.target, 0.9)
+        optimiser.zero_grad()
+        loss.mean().backward()
+        optimiser.step()
+
+    @property
+    def bf16(self) -> bool:
+        return self.device.type == "cuda" and self.net.numerics.precision == "bf16"
+
+    def laid_out(self, images: Tensor) -> Tensor:
+        last = self.device.type == "cuda" and self.net.numerics.channels_last
+        return images.contiguous(memory_format=torch.channels_last) if last else images
+
+    def module(self) -> torch.nn.Module:
+        """An ordinary module of these weights."""
+        module = self.net.module(self.start.map(lambda leaf: leaf.clone().requires_grad_()))
+        last = self.device.type == "cuda" and self.net.numerics.channels_last
+        return module.to(memory_format=torch.channels_last) if last else module
+
+
+def central(work: Work) -> Iterator[int]:
+    """Batches for ever; images of each."""
+    module = work.module()
+    optimiser = torch.optim.SGD(module.parameters(), lr=RATE)
+    while True:
+        for rows in torch.randperm(len(work.faces)).split(CENTRAL_BATCH):
+            work.step(module, optimiser, work.faces[rows.to(work.device)])
+            yield len(rows)
+
+
+def loop(work: Work, steps: int, in_place: bool) -> Iterator[int]:
+    """Rounds for ever: a client after the other, by a copy of the model or in place."""
+    module = work.module()
+    batch = -(-work.images // steps)
+    while True:
+        begun = [leaf.detach().clone() for leaf in module.parameters()]
+        total = [torch.zeros_like(leaf) for leaf in begun]
+        for client in range(work.clients):
+            local = module if in_place else copy.deepcopy(module)
+            optimiser = torch.optim.SGD(local.parameters(), lr=RATE)
+            mine = work.faces[client * work.images : (client + 1) * work.images]
+            for rows in torch.randperm(work.images).split(batch):
+                work.step(local, optimiser, mine[rows.to(work.device)])
+            with torch.no_grad():
+                for sum_, leaf, first in zip(total, local.parameters(), begun, strict=True):
+                    sum_.add_(leaf - first)
+                    if in_place:
+                        leaf.copy_(first)
+        with torch.no_grad():
+            for leaf, first, sum_ in zip(module.parameters(), begun, total, strict=True):
+                leaf.copy_(first + sum_ / work.clients)
+        yield work.clients * work.images
+
+
+def coalface(work: Work, steps: int, folder: Path) -> Iterator[int]:
+    """Rounds for ever, with everything that a round of ours does but evaluation."""
+    method, batch = FedFace(), 0 if steps == 1 else -(-work.images // steps)
+    training = Training(rate=RATE, batch=batch)
+    stage = Stage(folder, method.types.server, method.types.private, "engines", work.device)
+    several = why_several_steps(method, training, work.images, 0.0) is not None
+    stacked = worth_it(work.device, several, work.images)
+    engine = (Stacked if stacked else Sequential)(work.population, stage.private)
+    rules = Rounds(rounds=1_000_000, checkpoint_every=1_000_000)
+    federation = Federation(method, work.net, work.clients, engine, rules, training, 0, stage, lambda server: {})
+    server = method.begin(work.net, work.start, work.population, seeding.generator(0, "begin"))
+    for _ in federation.run(server):
+        yield work.clients * work.images
+
+
+def images_per_second(work: Iterator[int], seconds: float, device: torch.device) -> float:
+    """After warm-ups, for so many seconds, and one round at least."""
+    for _ in range(WARM_UPS):
+        next(work)
+    _wait(device)
+    began, images = time.perf_counter(), 0
+    while not images or time.perf_counter() - began < seconds:
+        images += next(work)
+        _wait(device)
+    return images / (time.perf_counter() - began)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--models", nargs="+", default=["feduv_cnn", "sphere64", "mobilefacenet"])
+    parser.add_argument("--clients", type=int, nargs="+", default=[8, 64, 1000])
+    parser.add_argument("--steps", type=int, nargs="+", default=[1, 3, 10])
+    parser.add_argument("--images", type=int, help="of a client (default: 30 at 64 pixels, 48 at 112)")
+    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="tf32")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement (default: 3)")
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    options = parser.parse_args()
+    name = ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
+    device, numerics = torch.device(name), Numerics(options.precision)
+    numerics.switch_on()
+    rows: list[dict[str, Any]] = []
+    for model in options.models:
+        for clients in options.clients:
+            size, images = SIZES.get(model, (32, 10))
+            work = Work(model, clients, options.images or images, size, device, numerics)
+            reference = images_per_second(central(work), options.seconds, device)
+            for steps in options.steps:
+                with tempfile.TemporaryDirectory() as folder:
+                    ways: dict[str, Callable[[], Iterator[int]]] = {
+                        "coalface": lambda w=work, s=steps, f=folder: coalface(w, s, Path(f)),  # type: ignore[misc]
+                        "copying loop": lambda w=work, s=steps: loop(w, s, in_place=False),  # type: ignore[misc]
+                        "in-place loop": lambda w=work, s=steps: loop(w, s, in_place=True),  # type: ignore[misc]
+                    }
+                    shares = {
+                        way: images_per_second(begin(), options.seconds, device) / reference
+                        for way, begin in ways.items()
+                    }
+                rows.append({"model": model, "clients": clients, "steps": steps, "central": reference, **shares})
+                print("  ".join(f"{k} {v:.2f}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items()))
+    result = {
+        "what": f"share of central images a second, {options.precision}",
+        "rows": rows,
+        **provenance.describe(device),
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    stem = options.out / f"engines_{name}_{options.precision}"
+    stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    cells = [[f"{v:.2f}" if isinstance(v, float) and k != "central" else f"{v:.0f}" if k == "central" else str(v)
+              for k, v in row.items()] for row in rows]  # fmt: skip
+    machine = f"{result['hardware']}, {result['date']}, commit {result['commit']}"
+    stem.with_suffix(".md").write_text(f"{markdown_table(cells, list(rows[0]))}\n\n{result['what']}; {machine}.\n")
+
+
+if __name__ == "__main__":
+    main()
