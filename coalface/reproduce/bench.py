@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from coalface import provenance
-from coalface.config import Run
+from coalface.config import ConfigError, Run
 from coalface.data.world import Data, World
 from coalface.experiment import Experiment
 from coalface.local import Training
@@ -49,6 +49,11 @@ class Row:
     data: Data | None = None  # None: that of the scale; a row may deal the same people out in another way
     printed: tuple[float | None, ...] = ()  # the paper's numbers, column by column; empty: the paper has no such row
 
+    def of(self, run: Run) -> Run:
+        """The run of this row, where ``run`` is the scale's."""
+        data, training = self.data or run.data, self.training or run.training
+        return replace(run, method=self.method or run.method, data=data, training=training)
+
 
 @dataclass
 class Bench:
@@ -66,16 +71,15 @@ class Bench:
 
     def measure(self, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
         """Every row's measurements, by label."""
-        measured = {}
-        for row in rows:
-            found = finished(self.out, row)
-            if found is None:
-                file = _file(self.out, row)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                # Rows of one table may come from several machines.
-                found = self._measured(row, file.parent) | {"made": provenance.describe(self.device)}
-                write_atomically(file, json.dumps(found).encode())
-            measured[row.label] = found
+        return {row.label: finished(self.out, row, self.run) or self._measure(row) for row in rows}
+
+    def _measure(self, row: Row) -> dict[str, Any]:
+        file = _file(self.out, row)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Rows of one table may come from several machines.
+        made = {"config_sha256": row.of(self.run).sha256(), "made": provenance.describe(self.device)}
+        measured = self._measured(row, file.parent) | made
+        write_atomically(file, json.dumps(measured).encode())
         return measured
 
     @cached_property
@@ -87,9 +91,7 @@ class Bench:
             self.start, self.public_proxies = self._experiment(self.run, self.out).start()
         if row.method is None and not row.central:
             return {"scores": _scores(self._tests, self.start, None)}
-        run = replace(self.run, data=row.data or self.run.data, training=row.training or self.run.training)
-        if row.method is not None:
-            run = replace(run, method=row.method)
+        run = row.of(self.run)
         experiment = self._experiment(run, folder)
         people = experiment.clients(self.start, self.public_proxies)
         if row.central:
@@ -113,10 +115,15 @@ class Bench:
         return experiment
 
 
-def finished(out: Path, row: Row) -> dict[str, Any] | None:
-    """A row's measurements, if it was measured in this folder."""
+def finished(out: Path, row: Row, run: Run) -> dict[str, Any] | None:
+    """A row's measurements, if it was measured in this folder; with other settings than now, it is refused."""
     file = _file(out, row)
-    return json.loads(file.read_text()) if file.exists() else None
+    if not file.exists():
+        return None
+    found: dict[str, Any] = json.loads(file.read_text())
+    if found["config_sha256"] != row.of(run).sha256():
+        raise ConfigError(f"{file.parent} was measured with other settings: choose another --out, or remove it")
+    return found
 
 
 def _file(out: Path, row: Row) -> Path:

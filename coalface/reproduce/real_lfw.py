@@ -37,7 +37,7 @@ from coalface.evaluation import ListedPairs
 from coalface.experiment import Experiment
 from coalface.federation import Rounds
 from coalface.local import Training
-from coalface.models.net import Net
+from coalface.models.net import Net, Weights
 from coalface.report.progress import Progress
 from coalface.reproduce.artefact import Artefact, Scale, ScaleName
 from coalface.reproduce.bench import Bench, Row, Test, finished
@@ -120,19 +120,21 @@ class RealBench:
 
     def measure(self, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
         measured: dict[str, dict[str, Any]] = {}
-        start = None
+        start: Weights | None = None
         for part, people in (("(a)", ("cfp", "celeba")), ("(b)", ("cfp",))):
             mine = [row for row in rows if row.label.startswith(part)]
-            done = {row.label: finished(self.out, row) for row in mine}
+            faces = joined([self.photographs.people(name) for name in people])
+            run = self._run(faces)
+            done = {row.label: finished(self.out, row, run) for row in mine}
             if all(done.values()):
                 measured |= done  # type: ignore[arg-type]  # none of them is None
                 continue
-            world = self._world(people)
-            run = replace(self.run, data=replace(self.run.data, clients=len(world.clients)))
+            world = self._world(faces)
             if start is None:
-                start, _ = self._experiment(run, self.out / "start", world).start()
+                public = replace(world, public=self._synthetic())
+                start, _ = self._experiment(self.run, self.out / "start", public).start()  # the same for (a) and (b)
             if part == "(b)":
-                start = self._on_celeba(run, start)
+                start = self._on_celeba(start)
             bench = Bench(
                 run, self._tests, self.out, self.device, self.progress, self.command, {run.data: world}, start
             )
@@ -142,29 +144,30 @@ class RealBench:
     def _experiment(self, run: Run, out: Path, world: World) -> Experiment:
         return Experiment(run, out, self.device, self.progress, self.command, loaded=world)
 
-    def _on_celeba(self, run: Run, start: Any) -> Any:
-        world = self._world(("celeba",))
-        run = replace(run, data=replace(run.data, clients=len(world.clients)))
-        experiment = self._experiment(run, self.out / "start-b", world)
-        done = experiment.stages.centrally(
-            "CelebA, for the server", self.out / "start-b", ON_CELEBA, world.clients, start
-        )
-        return done.models[0]
+    def _on_celeba(self, start: Weights) -> Weights:
+        world, folder = self._world(self.photographs.people("celeba")), self.out / "start-b"
+        stages = self._experiment(self.run, folder, world).stages
+        return stages.centrally("CelebA, for the server", folder, ON_CELEBA, world.clients, start).models[0]
 
-    def _world(self, sets: Sequence[str]) -> World:
-        """These people as clients, one each; the server has synthetic ones."""
-        faces = joined([self.photographs.people(name) for name in sets])
-        faces = FaceSet(faces.images.to(self.device), faces.offsets)
+    def _run(self, faces: FaceSet) -> Run:
+        return replace(self.run, data=replace(self.run.data, clients=len(faces)))
+
+    def _world(self, faces: FaceSet) -> World:
+        """These people as clients, one each."""
+        here = FaceSet(faces.images.to(self.device), faces.offsets)
+        # In an order of this seed: choirs and cohorts are drawn by number.
+        order = torch.randperm(len(faces), generator=seeding.generator(self.run.seed, "clients")).tolist()
+        clients = tuple((person,) for person in order)
+        partition = Partition((), (), (), clients, identities=len(faces))
+        return World(None, Population(here, clients), None, self.photographs.held_out(), partition)
+
+    def _synthetic(self) -> Population:
+        """Whom the server trains on first."""
         seed, size = seeding.derive(self.run.seed, "faces"), self.run.data.size
         drawn = synthetic.draw_faceset(
             0, PUBLIC_PEOPLE, PUBLIC_IMAGES, size, seed, synthetic.STANDARD, str(self.device)
         )
-        public = Population(drawn, (tuple(range(PUBLIC_PEOPLE)),))
-        # Clients in an order of this seed: choirs and cohorts are drawn by number.
-        order = torch.randperm(len(faces), generator=seeding.generator(self.run.seed, "clients")).tolist()
-        clients = tuple((person,) for person in order)
-        partition = Partition((), (), (), clients, identities=len(faces))
-        return World(public, Population(faces, clients), None, self.photographs.held_out(), partition)
+        return Population(drawn, (tuple(range(PUBLIC_PEOPLE)),))
 
     def _tests(self, net: Net, device: torch.device, seed: int) -> Mapping[str, Test]:
         return {name: ListedPairs(net, *self.photographs.test(name)) for name in ("LFW", "CFP-FP")}

@@ -48,6 +48,15 @@ def test_a_finished_row_is_not_trained_again(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "fedfv-table1-smoke" / "table.md").read_text() == first
 
 
+def test_a_row_of_other_settings_is_not_taken_for_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduced("fedfv-table1", tmp_path, "--rows", "FedFV-5") == 0
+    monkeypatch.setattr("coalface.reproduce.fedfv.SOFTMAX_SCALE", 5.0)
+    assert reproduced("fedfv-table1", tmp_path, "--rows", "FedFV-5") == 2
+    assert "was measured with other settings" in capsys.readouterr().err
+
+
 def test_a_row_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduced("fedfv-table1", tmp_path, "--rows", "FedTV") == 2
     assert "no row of fedfv-table1 is like FedTV" in capsys.readouterr().err
