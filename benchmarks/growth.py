@@ -72,7 +72,7 @@ def measure(name: str, clients: int, rounds: int, faces_file: Path, device: torc
         method.check(population)
         stage = Stage(Path(folder), method.types.server, method.types.private, "growth", device)
         stage.resume()
-        engine = (Stacked if worth_it(device, False) else Sequential)(population, stage.private)
+        engine = (Stacked if worth_it(device, False, IMAGES) else Sequential)(population, stage.private)
         server = method.begin(net, weights, population, seeding.generator(0, "begin"))
         rules = Rounds(rounds=WARM_UP + rounds, cohort=COHORT)
         federation = Federation(method, net, clients, engine, rules, Training(), 0, stage, lambda server: {})

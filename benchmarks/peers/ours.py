@@ -25,7 +25,7 @@ population = Population(FaceSet(pixels, torch.arange(0, len(pixels) + 1, IMAGES)
 net, method = Net("feduv_cnn", size=SIZE), SharedHead(scale=SCALE)
 with tempfile.TemporaryDirectory() as folder:
     stage = Stage(Path(folder), method.types.server, method.types.private, "peers", torch.device("cpu"))
-    automatic = Stacked if worth_it(torch.device("cpu"), True) else Sequential
+    automatic = Stacked if worth_it(torch.device("cpu"), True, 10) else Sequential
     kinds = {"auto": automatic, "sequential": Sequential, "stacked": Stacked}
     engine = kinds[sys.argv[1]](population, stage.private)
     federation = Federation(
