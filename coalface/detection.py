@@ -17,7 +17,7 @@ from coalface import provenance, seeding, tree
 from coalface.algorithms import METHODS
 from coalface.config import DetectionRun, method_name, to_json
 from coalface.data.attacks import draw_domain
-from coalface.data.centres import DomainWorld, Draw, load
+from coalface.data.centres import DomainWorld, load
 from coalface.experiment import disclosure, json_bytes, traffic
 from coalface.liveness import liveness
 from coalface.method import Method
@@ -119,9 +119,8 @@ class Detection:
         return rows
 
     def _drawn(self) -> DomainWorld:
-        draw: Draw = draw_domain
         with self.progress.stage("recordings", total=1) as bar:
-            world = load(self.run.data, self.run.seed, self.device, draw)
+            world = load(self.run.data, self.run.seed, self.device, draw_domain)
             bar.advance(1)
         return world
 

@@ -40,7 +40,7 @@ class DomainData:
         return self.centres or tuple(name for name in FOUR if name != self.target)
 
 
-class Draw(Protocol):
+class DrawDomain(Protocol):
     """Where recordings come from: ``coalface.data.attacks.draw_domain`` draws synthetic ones."""
 
     def __call__(
@@ -65,7 +65,7 @@ class DomainWorld:
     test: Recordings
 
 
-def load(data: DomainData, seed: int, device: torch.device, draw: Draw) -> DomainWorld:
+def load(data: DomainData, seed: int, device: torch.device, draw: DrawDomain) -> DomainWorld:
     """All recordings of a run. Nobody is in two splits."""
 
     def drawn(name: str, split: str, subjects: int) -> Recordings:
