@@ -96,7 +96,7 @@ def checked(reply: Reply, expected: wire.Upload, rules: Rounds, known: wire.Know
     try:
         if isinstance(reply.upload, bytes):
             return "counted", wire.decode(reply.upload, expected, max_norm=bound)
-        wire.check(reply.upload, expected, max_norm=bound, known=known)
+        wire.check(reply.upload, expected, max_norm=bound, known=known, squares=reply.squares)
     except wire.Refused as reason:
         return f"refused: {reason}", None
     return "counted", reply.upload

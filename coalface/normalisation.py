@@ -8,11 +8,12 @@ local     clients normalise by their batches and keep their own running statisti
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
-from coalface import tree
 from coalface.models.net import Weights
 
 Normalisation = Literal["frozen", "average", "local"]
@@ -21,8 +22,8 @@ SharedNormalisation = Literal["frozen", "average"]  # of methods that keep no st
 
 def change(before: Weights, after: Weights, way: Normalisation) -> Weights:
     """after − before, of what travels: the parameters, and the statistics only where they are averaged."""
-    moved = tree.transform(lambda a, b: a - b, after, before)
-    return moved if way == "average" else Weights(moved.parameters, {})
+    statistics = _differences(after.statistics, before.statistics) if way == "average" else {}
+    return Weights(_differences(after.parameters, before.parameters), statistics)
 
 
 def travelling(weights: Weights, way: Normalisation) -> Weights:
@@ -32,14 +33,25 @@ def travelling(weights: Weights, way: Normalisation) -> Weights:
 
 def moved(weights: Weights, by: Weights) -> Weights:
     """Weights plus a change; statistics that did not travel stay."""
-    parameters = {name: value + by.parameters[name] for name, value in weights.parameters.items()}
-    statistics = {
-        name: value + by.statistics[name] if name in by.statistics else value
-        for name, value in weights.statistics.items()
-    }
-    return Weights(parameters, statistics)
+    statistics = _sums(weights.statistics, by.statistics) if by.statistics else weights.statistics
+    return Weights(_sums(weights.parameters, by.parameters), statistics)
 
 
 def at_client(weights: Weights, own: dict[str, Tensor] | None) -> Weights:
     """The weights a client starts from: those it was sent, with its own statistics where it keeps some."""
     return Weights(weights.parameters, own) if own else weights
+
+
+def _differences(some: dict[str, Tensor], others: dict[str, Tensor]) -> dict[str, Tensor]:
+    return _at_once(torch._foreach_sub, some, others)
+
+
+def _sums(some: dict[str, Tensor], others: dict[str, Tensor]) -> dict[str, Tensor]:
+    return _at_once(torch._foreach_add, some, others)
+
+
+def _at_once(combine: Callable[..., Any], some: dict[str, Tensor], others: dict[str, Tensor]) -> dict[str, Tensor]:
+    """One launch for all tensors of a network, not one for each."""
+    if not some:
+        return {}
+    return dict(zip(some, combine(list(some.values()), [others[name] for name in some]), strict=True))

@@ -80,6 +80,8 @@ class Received:
         self._must_be(field, wire.Seen.SUMMED, "only the sum over the cohort of a summed field exists")
         if not self._weight:
             raise ValueError("no upload counted: there is no mean of nothing")
+        if field in self._waiting and field not in self._sums:  # all handed in the same: it is the mean
+            return tree.transform(Tensor.detach, self._waiting[field][0])
         self._settle(field)
         return tree.transform(
             lambda total, dtype: (total / self._weight).to(dtype.dtype), self._sums[field], self._dtypes[field]

@@ -16,7 +16,7 @@ that the receiver itself expects, before anything is done with it; a wrong messa
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -154,38 +154,50 @@ def decode(data: bytes, expected: Message, *, max_norm: float | None = None) -> 
     return message
 
 
-def check(message: Message, expected: Message, *, max_norm: float | None = None, known: Known | None = None) -> None:
+def check(
+    message: Message,
+    expected: Message,
+    *,
+    max_norm: float | None = None,
+    known: Known | None = None,
+    squares: Mapping[str, float] | None = None,
+) -> None:
     """Refuse a message whose fields, shapes, dtypes, values, counts or norm are not as expected.
 
     ``known`` remembers the last good value of each field: engines that train clients together hand in one for many.
+    ``squares`` are squared norms that an engine of this process has found already: a device is asked once for many.
     """
     if type(message) is not type(expected):
         raise Refused(f"a {type(message).__qualname__}, expected a {type(expected).__qualname__}")
     known = {} if known is None else known
-    squares = 0.0
+    total = 0.0
     for field in dataclasses.fields(message):  # type: ignore[arg-type]  # subclasses are dataclasses
         value = getattr(message, field.name)
         if field.name not in known or known[field.name][0] is not value:
-            known[field.name] = (value, _checked(field.name, value, getattr(expected, field.name)))
-        squares += known[field.name][1]
+            known[field.name] = (
+                value,
+                _checked(field.name, value, getattr(expected, field.name), (squares or {}).get(field.name)),
+            )
+        total += known[field.name][1]
     for name, count in _counts(message):
         if count < 0:
             raise Refused(f"{name} is {count}, and a count cannot be negative")
-    if max_norm is not None and squares**0.5 > max_norm:
-        raise Refused(f"norm {squares**0.5:.3g} is over the bound {max_norm:.3g}")
+    if max_norm is not None and total**0.5 > max_norm:
+        raise Refused(f"norm {total**0.5:.3g} is over the bound {max_norm:.3g}")
 
 
-def _checked(field: str, value: Any, expected: Any) -> float:
+def _checked(field: str, value: Any, expected: Any, squared: float | None) -> float:
     """The squared norm of a field that is as expected and finite."""
     _forbid_private(value)
     flat = tree.leaves(value, field)
     _check_leaves(flat, tree.leaves(expected, field))
-    norms = [
-        torch.linalg.vector_norm(leaf.detach(), dtype=torch.float64)
-        for leaf in flat.values()
-        if leaf.is_floating_point()
-    ]
-    total = float(torch.stack(norms).square().sum()) if norms else 0.0  # one look at the device for the whole field
+    floats = [leaf.detach() for leaf in flat.values() if leaf.is_floating_point()]
+    if squared is not None:
+        total = squared
+    elif floats:  # one look at the device for the whole field
+        total = float(torch.stack(torch._foreach_norm(floats, 2, dtype=torch.float64)).square().sum())
+    else:
+        total = 0.0
     if not total < float("inf"):
         bad = [name for name, leaf in flat.items() if leaf.is_floating_point() and not leaf.isfinite().all()]
         raise Refused(f"{bad[0] if bad else field} is not finite")

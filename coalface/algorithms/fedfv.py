@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coalface.algorithms import revealed_embedding
-from coalface.algorithms.revealed_embedding import RevealedEmbedding, Server, Trained, with_revealed
+from coalface.algorithms.revealed_embedding import RevealedEmbedding, Server, Trained, known_of, with_revealed
 from coalface.data.population import ClientFaces
 from coalface.local import Batch, Losses
 from coalface.method import Local, Types
@@ -35,6 +35,7 @@ class Opened:
 
     members: dict[int, Tensor]  # who is in each of them, int64 [n, k]; empty where nobody can be
     equivalents: dict[int, Tensor]  # [n, d]
+    known: dict[int, int]  # whether the server has its class embedding
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,12 @@ class FedFV(RevealedEmbedding):
         outside = known.index_fill(0, torch.tensor(called), False).nonzero().flatten()
         if len(outside) >= self.fused:
             members = self.draw(server, outside, generator)
-            return Opened(dict.fromkeys(called, members), dict.fromkeys(called, self.mixed(server, members)))
+            mixed = self.mixed(server, members)
+            return Opened(dict.fromkeys(called, members), dict.fromkeys(called, mixed), known_of(server, called))
         known = known.nonzero().flatten()
         each = {client: self.draw(server, known[known != client], generator) for client in called}
-        return Opened(each, {client: self.mixed(server, members) for client, members in each.items()})
+        mixtures = {client: self.mixed(server, members) for client, members in each.items()}
+        return Opened(each, mixtures, known_of(server, called))
 
     def mixed(self, server: Server, members: Tensor) -> Tensor:
         """The equivalents of these members [≤ n, k]; rows of zeros where there are fewer than n."""
@@ -88,7 +91,9 @@ class FedFV(RevealedEmbedding):
         return members
 
     def broadcast(self, server: Server, opened: Opened, client: int) -> Broadcast:
-        return Broadcast(server.backbone, server.class_embeddings[client], opened.equivalents[client])
+        return Broadcast(
+            server.backbone, server.class_embeddings[client], opened.known[client], opened.equivalents[client]
+        )
 
     def start(
         self, net: Net, broadcast: Broadcast, private: None, faces: ClientFaces, generator: torch.Generator

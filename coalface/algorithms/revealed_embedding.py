@@ -43,6 +43,7 @@ class Server:
 class Broadcast(wire.Broadcast):
     backbone: Weights = sends("the current backbone")
     class_embedding: Tensor = sends("the client's own class embedding; zeros if the server has none yet")
+    known: int = sends("1 if the server has it, else 0")
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,11 @@ class RevealedEmbedding(Method):
         known = torch.full((len(population),), self.init == "random")
         return Server(weights, embeddings.to(device_of(weights)), known.to(device_of(weights)))
 
+    def open_round(self, server: Server, called: list[int], generator: torch.Generator) -> Any:
+        return known_of(server, called)
+
     def broadcast(self, server: Server, opened: Any, client: int) -> Any:
-        return Broadcast(server.backbone, server.class_embeddings[client])
+        return Broadcast(server.backbone, server.class_embeddings[client], opened[client])
 
     def expected(self, broadcast: Any) -> Upload:
         return Upload(travelling(broadcast.backbone, self.normalisation), broadcast.class_embedding, images=0)
@@ -84,7 +88,7 @@ class RevealedEmbedding(Method):
     def trained_from(self, net: Net, broadcast: Any, faces: ClientFaces) -> Trained:
         """The backbone and the class embedding as sent; one that the server does not have is made here."""
         embedding = broadcast.class_embedding
-        if not bool(embedding.any()):
+        if not broadcast.known:
             embedding = mean_feature(net, broadcast.backbone, faces.images)
         return Trained(broadcast.backbone, embedding)
 
@@ -104,6 +108,11 @@ class RevealedEmbedding(Method):
 
     def embedder(self, server: Server, private: None = None) -> Weights:
         return server.backbone
+
+
+def known_of(server: Server, called: list[int]) -> dict[int, int]:
+    """Whose class embedding the server has, 1 or 0: one look at the device for a whole cohort."""
+    return dict(zip(called, server.known[called].int().tolist(), strict=True))
 
 
 def with_revealed(server: Server, received: Received) -> Server:

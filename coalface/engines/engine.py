@@ -38,6 +38,7 @@ class Reply:
     bytes_down: int = 0
     bytes_up: int = 0
     losses: dict[str, float] = field(default_factory=dict)
+    squares: dict[str, float] = field(default_factory=dict)  # squared norms of the upload's fields, if it is known here
 
 
 class Engine(Protocol):

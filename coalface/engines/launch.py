@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from coalface.data.population import ClientFaces, Population
 from coalface.data.public import Faces
 from coalface.engines.engine import Task
 from coalface.engines.sequential import PrivateStates
-from coalface.local import Draw, draws, mirrored
+from coalface.local import Draw, Losses, draws, mirrored
 
 Leaves = dict[str, Tensor]
 IMAGES_PER_LAUNCH = {"cuda": 2048, "cpu": 128}  # enough to fill the device, little enough to fit beside the weights
@@ -35,6 +36,17 @@ class Member:
     fixed: Any
     own: Leaves  # of what is trained: the part that this client does not share with the launch
     read: Leaves  # of what is fixed
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[torch.Size, torch.dtype]]:
+        """What all members of a launch must have alike."""
+        flat = self.own | {f"fixed/{name}": leaf for name, leaf in self.read.items()}
+        return {name: (leaf.shape, leaf.dtype) for name, leaf in flat.items()}
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of what is its own."""
+        return sum(leaf.nbytes for leaf in self.own.values())
 
 
 def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates, shared: Sequence[str]) -> Member:
@@ -64,12 +76,11 @@ def fits(launch: list[Member], member: Member, device: str) -> bool:
     """Whether one more client can go along: the same shapes, and not too many images or weights for the device."""
     if not launch:
         return True
-    if _shapes(launch[0]) != _shapes(member):
+    if launch[0].shapes != member.shapes:
         return False  # clients with another number of identities, say
     many = len(launch) + 1
     images = many * max(other.width for other in [*launch, member])
-    size = many * sum(leaf.nbytes for leaf in member.own.values())
-    return images <= IMAGES_PER_LAUNCH[device] and size <= BYTES_PER_LAUNCH[device]
+    return images <= IMAGES_PER_LAUNCH[device] and many * member.size <= BYTES_PER_LAUNCH[device]
 
 
 def stacked(members: Sequence[Leaves], but: Leaves | None = None) -> Leaves:
@@ -80,6 +91,16 @@ def stacked(members: Sequence[Leaves], but: Leaves | None = None) -> Leaves:
 def alike(members: Sequence[Leaves]) -> Leaves:
     """The leaves that are one and the same tensor for all members: the anchor that all were sent, say."""
     return {name: leaf for name, leaf in members[0].items() if all(m[name] is leaf for m in members)}
+
+
+@dataclass(frozen=True)
+class After:
+    """What a launch came to, on the device."""
+
+    common: Leaves  # the weighted mean over the members, of what they have in common
+    own: Leaves  # [C, …], of what is each member's own
+    losses: Losses  # part -> [C], means over a member's steps
+    images: list[int]  # that each member went through
 
 
 @dataclass(frozen=True)
@@ -137,8 +158,3 @@ def _gathered_one_by_one(
                 draw.rows.to(member.trained_on.labels.device)
             ].cpu()
     return images, labels
-
-
-def _shapes(member: Member) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    flat = member.own | {f"fixed/{name}": leaf for name, leaf in member.read.items()}
-    return {name: (leaf.shape, leaf.dtype) for name, leaf in flat.items()}

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 Groups = dict[str, dict[str, Tensor]]
+Function = Callable[[Groups], Groups]
 Shapes = tuple[tuple[str, str, torch.Size, torch.dtype], ...]
 
-RECORDINGS = 8  # shapes that are kept; each holds the memory of one call
+RECORDINGS = 8  # shapes that are kept; together they hold the memory of the largest call
 WARM_UPS = 3  # calls before recording, in which libraries choose their kernels
 
 
@@ -33,20 +34,24 @@ class Replay:
     def __init__(self) -> None:
         self._recordings: dict[Shapes, _Recording] = {}
         self._possible = True
+        self._pool = torch.cuda.graph_pool_handle()  # one for all: they are replayed in turn, and results are copied
 
-    def __call__(self, function: Callable[[Groups], Groups], inputs: Groups) -> Groups:
-        """``function(inputs)``, replayed where it was recorded; new tensors either way."""
+    def __call__(self, function: Function, inputs: Groups, otherwise: Function | None = None) -> Groups:
+        """``function(inputs)``, replayed where it was recorded; new tensors either way.
+
+        What cannot be recorded is called, or ``otherwise`` in its place.
+        """
         shapes = tuple((group, name, leaf.shape, leaf.dtype) for group, name, leaf in _each(inputs))
         if shapes not in self._recordings and self._possible and len(self._recordings) < RECORDINGS:
             self._record(shapes, function, inputs)
         if shapes not in self._recordings:
-            return function(inputs)
+            return (otherwise or function)(inputs)
         recording = self._recordings[shapes]
         torch._foreach_copy_([leaf for *_, leaf in _each(recording.inputs)], [leaf for *_, leaf in _each(inputs)])
         recording.graph.replay()
         return _copied(recording.outputs)
 
-    def _record(self, shapes: Shapes, function: Callable[[Groups], Groups], inputs: Groups) -> None:
+    def _record(self, shapes: Shapes, function: Function, inputs: Groups) -> None:
         held = _copied(inputs)
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
@@ -56,7 +61,7 @@ class Replay:
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, pool=self._pool):
                 outputs = function(held)
         except RuntimeError as reason:  # an objective that looks at the device's numbers from Python
             torch.cuda.synchronize()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -23,16 +23,17 @@ from torch.func import vmap
 from coalface import tree, wire
 from coalface.data.population import Population
 from coalface.engines.engine import Reply, Task
-from coalface.engines.launch import Leaves, Member, alike, fits, laid, prepare, stacked
+from coalface.engines.launch import After, Leaves, Member, alike, fits, laid, prepare, stacked
 from coalface.engines.replay import Groups, Replay
 from coalface.engines.sequential import PrivateStates
-from coalface.engines.stacked_steps import several_steps
+from coalface.engines.stacked_steps import Lanes, several_steps
 from coalface.local import Batch, Losses, Training, is_statistic, mean_losses
 from coalface.method import Method
 from coalface.models.net import Weights
 
 WORTH_STACKING = 20  # images of a client: with more, one pass for many clients gains nothing on a CPU
 REPLAYED_IMAGES = 1024  # a launch of so many or fewer is over before Python has asked for it: it is replayed instead
+LANES = 32  # clients that take several steps side by side: enough to fill a GPU with batches of ten
 REPLAYED_STEP = 8  # clients are padded by up to one image in so many, so that few shapes are recorded
 
 
@@ -78,41 +79,105 @@ class Stacked:
         self.max_norm = max_norm
         self.max_images = int(population.counts().max())
         self.device = (population.device or population.faces.images.device).type
-        self.replay = Replay()
+        on_gpu = self.device == "cuda"
+        self.replay = Replay() if on_gpu else None
+        self.lanes = Lanes(self.device, LANES) if on_gpu else None
 
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
-        several = why_several_steps(task.method, task.training, self.max_images, self.max_norm)
+        """A launch's answers are read when the next one is under way, so that a GPU is not kept waiting."""
+        several = why_several_steps(task.method, task.training, self.max_images, self.max_norm) is not None
         shared = () if several else task.method.common or ()
+        under_way: Flight | None = None
+        for launch in self._launches(task, cohort, shared, LANES if several else None):
+            next_one = launch if isinstance(launch, Reply) else self._begin(task, launch, several)
+            if under_way:
+                yield from under_way.land()
+            under_way = next_one if isinstance(next_one, Flight) else None
+            if isinstance(next_one, Reply):
+                yield next_one
+        if under_way:
+            yield from under_way.land()
+
+    def _launches(
+        self, task: Task, cohort: Sequence[int], shared: Sequence[str], most: int | None
+    ) -> Iterator[list[Member] | Reply]:
+        """The cohort in order: clients that go together, and the answers of those that have nothing to go with."""
         launch: list[Member] = []
         for client in cohort:
             faces = self.population[client]
             member = prepare(task, client, faces, self.private, shared) if len(faces) else None
-            if launch and (member is None or not fits(launch, member, self.device)):
-                yield from self._run(task, launch, bool(several))
+            if launch and (member is None or len(launch) == most or not fits(launch, member, self.device)):
+                yield launch
                 launch = []
             if member is None:
                 yield Reply(client, trouble="no images")
             else:
                 launch.append(member)
         if launch:
-            yield from self._run(task, launch, bool(several))
+            yield launch
 
-    def _run(self, task: Task, launch: list[Member], several: bool) -> Iterator[Reply]:
+    def _begin(self, task: Task, launch: list[Member], several: bool) -> Flight:
+        began = time.perf_counter()
+        weights = torch.tensor([_weight(task.method, member) for member in launch])
+        weights = weights / weights.sum()
         if several:
-            return several_steps(task, launch, self.population)
-        images = len(launch) * max(member.width for member in launch)
-        small = self.device == "cuda" and images <= REPLAYED_IMAGES
-        return one_step(task, launch, self.population, self.replay if small else None)
+            apart = task.method.common is None or self.max_norm > 0
+            after = several_steps(task, launch, self.population, None if apart else weights, self.lanes)
+        else:
+            small = len(launch) * max(member.width for member in launch) <= REPLAYED_IMAGES
+            after = one_step(task, launch, self.population, weights, self.replay if small else None)
+        return Flight(list(_replies(task.method, launch, after)), after.losses, began)
 
 
-def one_step(task: Task, launch: list[Member], population: Population, replay: Replay | None = None) -> Iterator[Reply]:
-    """One forward and one backward pass for all members."""
-    began = time.perf_counter()
+class Flight:
+    """A launch that the device may still be at work on, and the answers of its members but for the numbers in them."""
+
+    def __init__(self, replies: list[Reply], losses: Losses, began: float) -> None:
+        self._replies, self._parts, self._began = replies, list(losses), began
+        leaves = [  # a field that all have in common is one object, and is looked at once
+            [leaf.detach() for leaf in tree.leaves(value).values() if leaf.is_floating_point()]
+            for value in _each_value(replies)
+        ]
+        self._widths = [len(several) for several in leaves]
+        flat = [leaf for several in leaves for leaf in several]
+        norms = [torch.stack(torch._foreach_norm(flat, 2, dtype=torch.float64))] if flat else []
+        numbers = torch.cat([*norms, *(value.double() for value in losses.values())])
+        self._numbers = numbers.to("cpu", non_blocking=True)
+        self._there = torch.cuda.Event() if numbers.is_cuda else None
+        if self._there:
+            self._there.record()
+
+    def land(self) -> Iterator[Reply]:
+        """The answers, when the device has done its part."""
+        if self._there:
+            self._there.synchronize()
+        numbers = iter(self._numbers.tolist())
+        squares = {
+            id(value): sum(next(numbers) ** 2 for _ in range(width))
+            for value, width in zip(_each_value(self._replies), self._widths, strict=True)
+        }
+        losses = {part: [next(numbers) for _ in self._replies] for part in self._parts}
+        seconds = (time.perf_counter() - self._began) / len(self._replies)
+        for position, reply in enumerate(self._replies):
+            mine = {f.name: squares[id(getattr(reply.upload, f.name))] for f in fields(reply.upload)}
+            parts = {part: values[position] for part, values in losses.items()}
+            yield replace(reply, squares=mine, seconds=seconds, losses=parts)
+
+
+def _each_value(replies: list[Reply]) -> list[Any]:
+    """The fields of the uploads, each object once."""
+    values = (getattr(reply.upload, f.name) for reply in replies for f in fields(reply.upload))
+    return list({id(value): value for value in values}.values())
+
+
+def one_step(
+    task: Task, launch: list[Member], population: Population, weights: Tensor, replay: Replay | None = None
+) -> After:
+    """One forward and one backward pass for all members, whose losses have these ``weights`` [C] in the mean."""
     method, first = task.method, launch[0]
     widest = max(member.width for member in launch)
     multiple = max(1, widest // REPLAYED_STEP) if replay else 1
     batch = laid(launch, [next(member.draws) for member in launch], population, multiple)
-    weights = torch.tensor([_weight(method, member) for member in launch])
     common = {name: leaf.detach() for name, leaf in tree.leaves(first.trained).items() if name not in first.own}
     own = stacked([member.own for member in launch])
     same = alike([member.read for member in launch])
@@ -148,39 +213,42 @@ def one_step(task: Task, launch: list[Member], population: Population, replay: R
         "images": batch.images,
         "labels": batch.labels,
         "share": batch.share,
-        "weights": (weights / weights.sum()).to(device),
+        "weights": weights.to(device),
         "rate": torch.tensor(task.training.rate_at(task.round), dtype=torch.float64, device=device),
     }
     given = {"common": common, "own": own, "same": same, "fixed": fixed, "batch": numbers}
     after = replay(step, given) if replay else step(given)
-    # Replies are asked for while the GPU is still at work; the losses, which wait for it, come last.
-    replies = list(_replies(method, launch, after["moved"], set(own)))
-    parts = {part: values.tolist() for part, values in after["losses"].items()}
-    seconds = (time.perf_counter() - began) / len(launch)
-    for position, reply in enumerate(replies):
-        losses = {part: values[position] for part, values in parts.items()}
-        yield replace(reply, seconds=seconds, losses=losses)
+    moved = after["moved"]
+    return After(
+        {name: moved[name] for name in common},
+        {name: moved[name] for name in own},
+        after["losses"],
+        [member.width for member in launch],
+    )
 
 
-def _replies(method: Method, launch: list[Member], moved: Leaves, own: set[str]) -> Iterator[Reply]:
+def _replies(method: Method, launch: list[Member], after: After) -> Iterator[Reply]:
     """Each member's upload. The common fields are the launch's mean, one object for all: their sum is the same."""
-    assert method.common is not None  # why_several_steps sends the others elsewhere
     shared: dict[str, Any] = {}
+    bytes_down = bytes_up = 0  # the same for all: members of a launch have the same shapes
     for position, member in enumerate(launch):
-        leaves = {name: leaf[position] if name in own else leaf for name, leaf in moved.items()}
+        # Copies: a view would keep the whole launch's tensors for as long as one client's.
+        leaves = after.common | {name: leaf[position].clone() for name, leaf in after.own.items()}
         trained = tree.refill(member.trained, leaves)
-        if not shared:
-            upload = method.upload(member.broadcast, trained, member.faces)
-            shared = {field: getattr(upload, field) for field in method.common}
-            bytes_down, bytes_up = wire.encoded_size(member.broadcast), wire.encoded_size(upload)
-        else:
+        if shared:
             bare = method.upload(_bare(member.broadcast, method), _bare(trained, method), member.faces)
             upload = replace(bare, **shared)
+        else:
+            upload = method.upload(member.broadcast, trained, member.faces)
+        if after.common and not shared:
+            shared = {field: getattr(upload, field) for field in method.common or ()}
+        bytes_down = bytes_down or wire.encoded_size(member.broadcast)
+        bytes_up = bytes_up or wire.encoded_size(upload)
         yield Reply(
             member.client,
             upload,
             method.keep(trained),
-            images=member.width,
+            images=after.images[position],
             bytes_down=bytes_down,
             bytes_up=bytes_up,
         )

@@ -35,7 +35,9 @@ def test_the_class_embedding_starts_at_the_mean_feature(run: SmallRun) -> None:
     server: Any = run.begin()
     assert not server.known.any()
     faces = run.population[1]
-    trained = run.method.start(run.net, run.method.broadcast(server, None, 1), None, faces, LUCK).trained
+    trained = run.method.start(
+        run.net, run.method.broadcast(server, run.method.open_round(server, [1], LUCK), 1), None, faces, LUCK
+    ).trained
     by_hand = F.normalize(run.net(server.backbone, faces.images), dim=1).mean(dim=0)
     torch.testing.assert_close(trained.class_embedding, by_hand / by_hand.norm())
 
@@ -45,7 +47,7 @@ def test_fedaws_starts_at_the_servers_random_directions(net: Net, population: Po
     server: Any = run.begin()
     assert server.known.all()
     assert server.class_embeddings.norm(dim=1).tolist() == pytest.approx([1.0] * 8)
-    broadcast = run.method.broadcast(server, None, 1)
+    broadcast = run.method.broadcast(server, run.method.open_round(server, [1], LUCK), 1)
     trained = run.method.start(net, broadcast, None, run.population[1], LUCK).trained
     assert torch.equal(trained.class_embedding, server.class_embeddings[1])
 
@@ -71,8 +73,8 @@ def test_the_embedding_that_the_server_moved_is_the_one_that_it_sends(run: Small
     assert after.known.tolist() == [False, True, False, False, True, False, False, False]
     assert float(after.class_embeddings[1] @ after.class_embeddings[4]) < float(close[0] @ close[1])
     assert after.class_embeddings[1].norm().item() == pytest.approx(1)
-    sent = run.method.broadcast(after, None, 4).class_embedding
-    trained = run.method.start(run.net, run.method.broadcast(after, None, 4), None, run.population[4], LUCK).trained
+    sent = run.method.broadcast(after, {4: 1}, 4).class_embedding
+    trained = run.method.start(run.net, run.method.broadcast(after, {4: 1}, 4), None, run.population[4], LUCK).trained
     assert torch.equal(sent, after.class_embeddings[4]) and torch.equal(trained.class_embedding, sent)
 
 
@@ -102,7 +104,7 @@ def test_a_client_without_images_is_skipped(net: Net, population: Population, tm
 
 def test_training_moves_the_class_embedding_and_it_leaves_with_unit_length(run: SmallRun) -> None:
     server: Any = run.begin()
-    broadcast = run.method.broadcast(server, None, 0)
+    broadcast = run.method.broadcast(server, run.method.open_round(server, [0], LUCK), 0)
     faces = run.population[0]
     upload = client_round(run.method, run.net, broadcast, None, faces, run.training, 1, 0, 0).upload
     mean = mean_feature(run.net, server.backbone, faces.images)

@@ -17,11 +17,12 @@ from coalface.algorithms.chorus import Chorus
 from coalface.config import method_named
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
-from coalface.engines import launch, stacked
+from coalface.engines import launch, stacked, stacked_steps
 from coalface.engines.engine import Task
 from coalface.engines.launch import laid
 from coalface.engines.sequential import Sequential
 from coalface.engines.stacked import Stacked, why_not, why_several_steps, worth_it
+from coalface.engines.stacked_steps import Lanes
 from coalface.federation import Rounds
 from coalface.local import Draw, Training
 from coalface.method import Method
@@ -85,9 +86,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     real = stacked.several_steps
 
-    def noted(task: Any, members: Any, people: Population) -> Any:
+    def noted(task: Any, members: Any, *others: Any) -> Any:
         sizes.append(len(members))
-        return real(task, members, people)
+        return real(task, members, *others)
 
     monkeypatch.setattr(stacked, "several_steps", noted)
     return sizes
@@ -119,6 +120,20 @@ def test_several_steps_stacked_equal_sequential(
     net = Net(net_name, embedding=8, size=16)
     assert_equal(method, net, people, tmp_path, STEPS, ALL, EXACT)
     assert launches == ([1, 1] if name == "centralised" else [3, 3, 2] * 2)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("name", ["fedface", "chorus", "fedfr", "fedavg/private-head"])
+def test_members_in_lanes_of_their_own_equal_sequential(
+    name: str, net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a GPU records, called: lanes have no streams here."""
+    monkeypatch.setattr(stacked_steps, "gradients_by_vmap", None)
+    real = stacked.several_steps
+    lanes = Lanes("cpu", 8)
+    monkeypatch.setattr(stacked, "several_steps", lambda *given: real(*given[:-1], lanes))
+    people = replace(noise_population(), images_each=COUNTS)
+    assert_equal(method_named(name)(), net, people, tmp_path, STEPS, ALL, EXACT)
 
 
 @pytest.mark.usefixtures("float64")
@@ -199,8 +214,10 @@ def test_what_a_client_keeps_and_sends_is_its_own(name: str, net: Net, populatio
     """A view of the stack would keep the whole launch's models alive for as long as one client's."""
     run = SmallRun(method_named(name)(), net, replace(population, images_each=COUNTS), tmp_path, STEPS)
     server = run.begin()
-    task = Task(run.method, net, STEPS, 0, 1, 0, lambda client: run.method.broadcast(server, None, client))
-    replies = list(Stacked(run.population, run.stage.private).gather(task, range(8)))
+    opened = run.method.open_round(server, list(range(8)), torch.Generator())
+    task = Task(run.method, net, STEPS, 0, 1, 0, lambda client: run.method.broadcast(server, opened, client))
+    apart = Stacked(run.population, run.stage.private, max_norm=1e6)  # without a bound, models are averaged at once
+    replies = list(apart.gather(task, range(8)))
     leaves = [leaf for r in replies for held in (r.upload, r.private) for leaf in tree.leaves(held).values()]
     assert all(leaf.untyped_storage().nbytes() == leaf.nbytes and not leaf.requires_grad for leaf in leaves)
     assert len({leaf.untyped_storage().data_ptr() for leaf in leaves}) == len(leaves)

@@ -156,7 +156,8 @@ def noise_of(name: str, net: Net, folder: Path, settings: DP, secure: bool, clie
     """The received sums of a round in which nobody has anything to say."""
     run = small_run(name, net, noise_population(clients), folder)
     server = run.begin()
-    task = Task(run.method, net, run.training, 0, 1, 0, lambda client: run.method.broadcast(server, None, client))
+    opened = run.method.open_round(server, list(range(clients)), torch.Generator())
+    task = Task(run.method, net, run.training, 0, 1, 0, lambda client: run.method.broadcast(server, opened, client))
     inner = SecureSums(EVERYBODY, Rules(min_cohort=4), 4.0, 1) if secure else Plain(EVERYBODY)
     sums = PrivateSums(settings, EVERYBODY, inner, run.method, clients, clients)
     gathering = sums.open(task, range(clients), lambda client: run.method.group(server, client), clients)
