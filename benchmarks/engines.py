@@ -6,7 +6,8 @@
 For each network, number of clients a round and number of local steps: coalface with the engine that `auto` takes, a
 hand-written loop that copies the model for each client, and one that trains a single model in place and keeps the sum
 of the changes (the strategy that pfl documents). Central training takes batches of 256 of the same images by the same
-network, optimiser and arithmetic. All train FedFace's loss; the loops do nothing else that a federation does.
+network, optimiser and arithmetic. All train FedFace's loss; the loops do nothing else that a federation does, and run
+with the smallest number of clients only, since a client costs them the same among any number.
 """
 
 from __future__ import annotations
@@ -42,21 +43,22 @@ from coalface.report.tables import markdown_table
 from coalface.store import Stage
 
 SIZES = {"feduv_cnn": (64, 30), "sphere64": (112, 48), "mobilefacenet": (112, 48)}  # pixels, images a client
-RATE, CENTRAL_BATCH, WARM_UPS = 0.01, 256, 2
+RATE, CENTRAL_BATCH, WARM_UPS = 0.01, 256, 3
+LONG_WARM_UP = 5.0  # seconds, after which there is no further one
 
 
 class Work:
     """The faces of so many clients, and a network; every way of training sees the same."""
 
     def __init__(self, model: str, clients: int, images: int, size: int, device: torch.device, numerics: Numerics):
-        generator = torch.Generator().manual_seed(0)
-        pixels = torch.randint(0, 256, (clients * images, 3, size, size), dtype=torch.uint8, generator=generator)
-        self.faces = pixels.to(device)
-        offsets = torch.arange(0, len(pixels) + 1, images)
+        generator = torch.Generator(device).manual_seed(0)
+        shape = (clients * images, 3, size, size)
+        self.faces = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator, device=device)
+        offsets = torch.arange(0, clients * images + 1, images)
         self.population = Population(FaceSet(self.faces, offsets), tuple((i,) for i in range(clients)))
         self.net, self.device, self.clients, self.images = Net(model, numerics, size=size), device, clients, images
         self.start = self.net.fresh(0).map(lambda leaf: leaf.to(device))
-        self.target = F.normalize(torch.randn(self.net.embedding, generator=generator), dim=0).to(device)
+        self.target = F.normalize(torch.randn(self.net.embedding, generator=generator, device=device), dim=0)
 
     def step(self, module: torch.nn.Module, optimiser: torch.optim.Optimizer, images: Tensor) -> None:
         """One plain step, with the arithmetic that coalface takes."""
@@ -83,11 +85,12 @@ class Work:
 
 
 def central(work: Work) -> Iterator[int]:
-    """Batches for ever; images of each."""
+    """Full batches for ever; images of each."""
     module = work.module()
     optimiser = torch.optim.SGD(module.parameters(), lr=RATE)
+    batch = min(CENTRAL_BATCH, len(work.faces))
     while True:
-        for rows in torch.randperm(len(work.faces)).split(CENTRAL_BATCH):
+        for rows in torch.randperm(len(work.faces))[: len(work.faces) // batch * batch].split(batch):
             work.step(module, optimiser, work.faces[rows.to(work.device)])
             yield len(rows)
 
@@ -133,8 +136,10 @@ def coalface(work: Work, steps: int, folder: Path) -> Iterator[int]:
 
 def images_per_second(work: Iterator[int], seconds: float, device: torch.device) -> float:
     """After warm-ups, for so many seconds, and one round at least."""
-    for _ in range(WARM_UPS):
-        next(work)
+    began = time.perf_counter()
+    for done in range(WARM_UPS):
+        if not done or time.perf_counter() - began < LONG_WARM_UP:
+            next(work)
     _wait(device)
     began, images = time.perf_counter(), 0
     while not images or time.perf_counter() - began < seconds:
@@ -157,6 +162,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="of a client (default: 30 at 64 pixels, 48 at 112)")
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="tf32")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement (default: 3)")
+    parser.add_argument("--suffix", default="", help="of the results' names, for a part of the table")
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args()
     name = ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
@@ -172,9 +178,10 @@ def main() -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     ways: dict[str, Callable[[], Iterator[int]]] = {
                         "coalface": lambda w=work, s=steps, f=folder: coalface(w, s, Path(f)),  # type: ignore[misc]
-                        "copying loop": lambda w=work, s=steps: loop(w, s, in_place=False),  # type: ignore[misc]
-                        "in-place loop": lambda w=work, s=steps: loop(w, s, in_place=True),  # type: ignore[misc]
                     }
+                    if clients == min(options.clients):
+                        ways["copying loop"] = lambda w=work, s=steps: loop(w, s, in_place=False)  # type: ignore[misc]
+                        ways["in-place loop"] = lambda w=work, s=steps: loop(w, s, in_place=True)  # type: ignore[misc]
                     shares = {
                         way: images_per_second(begin(), options.seconds, device) / reference
                         for way, begin in ways.items()
@@ -187,12 +194,18 @@ def main() -> None:
         **provenance.describe(device),
     }
     options.out.mkdir(parents=True, exist_ok=True)
-    stem = options.out / f"engines_{name}_{options.precision}"
+    stem = options.out / f"engines_{name}_{options.precision}{options.suffix}"
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    cells = [[f"{v:.2f}" if isinstance(v, float) and k != "central" else f"{v:.0f}" if k == "central" else str(v)
-              for k, v in row.items()] for row in rows]  # fmt: skip
+    headings = list(rows[0])
+    cells = [[_cell(heading, row.get(heading)) for heading in headings] for row in rows]
     machine = f"{result['hardware']}, {result['date']}, commit {result['commit']}"
-    stem.with_suffix(".md").write_text(f"{markdown_table(cells, list(rows[0]))}\n\n{result['what']}; {machine}.\n")
+    stem.with_suffix(".md").write_text(f"{markdown_table(cells, headings)}\n\n{result['what']}; {machine}.\n")
+
+
+def _cell(heading: str, value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.0f}" if heading == "central" else f"{value:.2f}"
+    return "" if value is None else str(value)
 
 
 if __name__ == "__main__":

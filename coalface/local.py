@@ -12,6 +12,7 @@ from torch import Tensor
 from coalface import seeding, tree, wire
 from coalface.data.population import ClientFaces
 from coalface.data.public import Faces
+from coalface.transfer import sent
 
 if TYPE_CHECKING:
     from coalface.method import Method
@@ -134,7 +135,7 @@ def draws(labels: Tensor, training: Training, generator: torch.Generator) -> Ite
 def batches(faces: Faces, training: Training, generator: torch.Generator) -> Iterator[Batch]:
     """The batches of one client's round."""
     for draw in draws(faces.host_labels, training, generator):
-        rows = draw.rows.to(faces.labels.device)
+        rows = sent(draw.rows, faces.labels.device)
         depth = None if faces.depth is None else mirrored(faces.depth[rows, None], draw.mirror)[:, 0]
         yield Batch(mirrored(faces.gather(draw.rows), draw.mirror), faces.labels[rows], depth=depth)
 
@@ -156,7 +157,7 @@ def labels_in_turn(labels: Tensor, count: int, generator: torch.Generator) -> Te
 
 def mirrored(images: Tensor, mirror: Tensor) -> Tensor:
     """Images [..., 3, H, W], those flipped left to right for which ``mirror`` [...] says so."""
-    return torch.where(mirror.to(images.device)[..., None, None, None], images.flip(-1), images)
+    return torch.where(sent(mirror, images.device)[..., None, None, None], images.flip(-1), images)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from coalface import tree, wire
 from coalface.segments import Key, Segments
+from coalface.transfer import sent
 
 ENTRY = 2048  # bytes that Python spends on a held state besides its tensors' numbers; for small states that is most
 FILE = 64 << 20  # bytes of state in a file, at most, unless one state is more
@@ -61,7 +62,7 @@ class PrivateStore:
             self._held.move_to_end(key)
         else:
             self._hold(key, tree.rebuild(self._kind, self._disk.read(key)), saved=True)
-        state: wire.Private = tree.transform(lambda leaf: leaf.to(self._device), self._held[key].state)
+        state: wire.Private = tree.transform(lambda leaf: sent(leaf, self._device), self._held[key].state)
         return state
 
     def keep(self, client: int, round_: int, private: wire.Private) -> None:

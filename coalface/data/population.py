@@ -14,6 +14,7 @@ from torch import Tensor
 
 from coalface.data.faceset import FaceSet
 from coalface.data.public import Public
+from coalface.transfer import sent
 
 
 class ClientFaces:
@@ -79,7 +80,7 @@ class ClientFaces:
 
     def gather(self, rows: Tensor) -> Tensor:
         """Images of these rows, [m, 3, H, W]."""
-        return self.images[rows.to(self.images.device)]
+        return self.images[sent(rows, self.images.device)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,10 +148,8 @@ class Population:
         return self.on_device(images.clone() if shared else images)
 
     def on_device(self, images: Tensor) -> Tensor:
-        """Images where clients compute. From the host they go by pinned memory, so that nobody waits for them."""
-        if self.device is None or images.device == self.device:
-            return images
-        return images.pin_memory().to(self.device, non_blocking=True)
+        """Images where clients compute."""
+        return images if self.device is None else sent(images, self.device)
 
     def first_class(self, client: int) -> int:
         """Where this client's identities begin in the federation's label space."""

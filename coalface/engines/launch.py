@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -14,12 +14,12 @@ from coalface import seeding, tree, wire
 from coalface.data.population import ClientFaces, Population
 from coalface.data.public import Faces
 from coalface.engines.engine import Task
+from coalface.engines.room import Room
 from coalface.engines.sequential import PrivateStates
 from coalface.local import Draw, Losses, draws, mirrored
+from coalface.transfer import sent
 
 Leaves = dict[str, Tensor]
-IMAGES_PER_LAUNCH = {"cuda": 2048, "cpu": 128}  # enough to fill the device, little enough to fit beside the weights
-BYTES_PER_LAUNCH = {"cuda": 2 << 30, "cpu": 256 << 20}  # of stacked weights; gradients and momentum take as much each
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,10 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
     trained_on = faces if local.faces is None else local.faces
     drawn = draws(trained_on.host_labels, training, seeding.generator(task.seed, "batches", task.round, client))
     images = min(len(trained_on), training.images_per_round or len(trained_on))
-    own = {name: leaf for name, leaf in tree.leaves(local.trained).items() if name.split("/")[0] not in shared}
+    own: Leaves = {}
+    for field in fields(local.trained):
+        if field.name not in shared:
+            own |= tree.leaves(getattr(local.trained, field.name), field.name)
     return Member(
         client=client,
         broadcast=broadcast,
@@ -72,15 +75,15 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
     )
 
 
-def fits(launch: list[Member], member: Member, device: str) -> bool:
-    """Whether one more client can go along: the same shapes, and not too many images or weights for the device."""
-    if not launch:
+def fits(launch: list[Member], member: Member, room: Room | None) -> bool:
+    """Whether one more client can go along: the same shapes, and not too many images or weights."""
+    if not launch or room is None:
         return True
     if launch[0].shapes != member.shapes:
         return False  # clients with another number of identities, say
     many = len(launch) + 1
     images = many * max(other.width for other in [*launch, member])
-    return images <= IMAGES_PER_LAUNCH[device] and many * member.size <= BYTES_PER_LAUNCH[device]
+    return images <= room.images and many * member.size <= room.weights
 
 
 def stacked(members: Sequence[Leaves], but: Leaves | None = None) -> Leaves:
@@ -126,7 +129,7 @@ def laid(launch: Sequence[Member], several: Sequence[Draw | None], population: P
         images, labels = _gathered_at_once(launch, several, population, shape)
     else:
         images, labels = _gathered_one_by_one(launch, several, shape)
-    return Laid(mirrored(images, mirror), labels.to(images.device), share.to(images.device))
+    return Laid(mirrored(images, mirror), sent(labels, images.device), sent(share, images.device))
 
 
 def _gathered_at_once(
@@ -142,7 +145,7 @@ def _gathered_at_once(
             rows[place, mine] = member.faces.rows[draw.rows]
             labels[place, mine] = member.faces.host_labels[draw.rows]
     faces = population.faces.images
-    return population.on_device(faces[rows.flatten().to(faces.device)]).unflatten(0, shape), labels
+    return population.on_device(faces[sent(rows.flatten(), faces.device)]).unflatten(0, shape), labels
 
 
 def _gathered_one_by_one(

@@ -25,11 +25,13 @@ from coalface.data.population import Population
 from coalface.engines.engine import Reply, Task
 from coalface.engines.launch import After, Leaves, Member, alike, fits, laid, prepare, stacked
 from coalface.engines.replay import Groups, Replay
+from coalface.engines.room import Room, room_for
 from coalface.engines.sequential import PrivateStates
 from coalface.engines.stacked_steps import Lanes, several_steps
 from coalface.local import Batch, Losses, Training, is_statistic, mean_losses
 from coalface.method import Method
 from coalface.models.net import Weights
+from coalface.transfer import Fetched, sent
 
 WORTH_STACKING = 20  # images of a client: with more, one pass for many clients gains nothing on a CPU
 REPLAYED_IMAGES = 1024  # a launch of so many or fewer is over before Python has asked for it: it is replayed instead
@@ -82,6 +84,7 @@ class Stacked:
         on_gpu = self.device == "cuda"
         self.replay = Replay() if on_gpu else None
         self.lanes = Lanes(self.device, LANES) if on_gpu else None
+        self.room: Room | None = None  # measured when the first client is there
 
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
         """A launch's answers are read when the next one is under way, so that a GPU is not kept waiting."""
@@ -106,7 +109,9 @@ class Stacked:
         for client in cohort:
             faces = self.population[client]
             member = prepare(task, client, faces, self.private, shared) if len(faces) else None
-            if launch and (member is None or len(launch) == most or not fits(launch, member, self.device)):
+            if member is not None and self.room is None:
+                self.room = room_for(task, member.trained, member.fixed, faces.images[:1])
+            if launch and (member is None or len(launch) == most or not fits(launch, member, self.room)):
                 yield launch
                 launch = []
             if member is None:
@@ -133,7 +138,7 @@ class Flight:
     """A launch that the device may still be at work on, and the answers of its members but for the numbers in them."""
 
     def __init__(self, replies: list[Reply], losses: Losses, began: float) -> None:
-        self._replies, self._parts, self._began = replies, list(losses), began
+        self._parts, self._began = list(losses), began
         leaves = [  # a field that all have in common is one object, and is looked at once
             [leaf.detach() for leaf in tree.leaves(value).values() if leaf.is_floating_point()]
             for value in _each_value(replies)
@@ -142,15 +147,13 @@ class Flight:
         flat = [leaf for several in leaves for leaf in several]
         norms = [torch.stack(torch._foreach_norm(flat, 2, dtype=torch.float64))] if flat else []
         numbers = torch.cat([*norms, *(value.double() for value in losses.values())])
-        self._numbers = numbers.to("cpu", non_blocking=True)
-        self._there = torch.cuda.Event() if numbers.is_cuda else None
-        if self._there:
-            self._there.record()
+        self._fetched = Fetched()
+        self._numbers = self._fetched.fetch(numbers)
+        self._replies = [replace(r, private=tree.transform(self._fetched.fetch, r.private)) for r in replies]
 
     def land(self) -> Iterator[Reply]:
         """The answers, when the device has done its part."""
-        if self._there:
-            self._there.synchronize()
+        self._fetched.wait()
         numbers = iter(self._numbers.tolist())
         squares = {
             id(value): sum(next(numbers) ** 2 for _ in range(width))
@@ -213,8 +216,8 @@ def one_step(
         "images": batch.images,
         "labels": batch.labels,
         "share": batch.share,
-        "weights": weights.to(device),
-        "rate": torch.tensor(task.training.rate_at(task.round), dtype=torch.float64, device=device),
+        "weights": sent(weights, device),
+        "rate": sent(torch.tensor(task.training.rate_at(task.round), dtype=torch.float64), device),
     }
     given = {"common": common, "own": own, "same": same, "fixed": fixed, "batch": numbers}
     after = replay(step, given) if replay else step(given)
@@ -234,14 +237,14 @@ def _replies(method: Method, launch: list[Member], after: After) -> Iterator[Rep
     for position, member in enumerate(launch):
         # Copies: a view would keep the whole launch's tensors for as long as one client's.
         leaves = after.common | {name: leaf[position].clone() for name, leaf in after.own.items()}
-        trained = tree.refill(member.trained, leaves)
         if shared:
-            bare = method.upload(_bare(member.broadcast, method), _bare(trained, method), member.faces)
-            upload = replace(bare, **shared)
+            trained = tree.refill(_bare(member.trained, method), leaves)
+            upload = replace(method.upload(_bare(member.broadcast, method), trained, member.faces), **shared)
         else:
+            trained = tree.refill(member.trained, leaves)
             upload = method.upload(member.broadcast, trained, member.faces)
-        if after.common and not shared:
-            shared = {field: getattr(upload, field) for field in method.common or ()}
+            if after.common:
+                shared = {field: getattr(upload, field) for field in method.common or ()}
         bytes_down = bytes_down or wire.encoded_size(member.broadcast)
         bytes_up = bytes_up or wire.encoded_size(upload)
         yield Reply(

@@ -22,6 +22,7 @@ from coalface.engines.engine import Task
 from coalface.engines.launch import After, Leaves, Member, alike, laid, stacked
 from coalface.engines.replay import Groups, Replay
 from coalface.local import Batch, Draw, Losses, fresh_optimiser, is_statistic, mean_losses
+from coalface.transfer import sent
 
 ClientLosses = Callable[[Leaves, Leaves, Tensor, Tensor, Tensor], Losses]
 
@@ -62,16 +63,18 @@ def several_steps(
     course = _train(task, launch, population, lanes)
     took = torch.tensor(course.widths)  # [S, C]
     steps = (took > 0).sum(dim=0)
-    shares = ((took > 0) / steps).to(next(iter(course.losses[0].values())))
-    losses = {part: (shares * torch.stack([s[part] for s in course.losses])).sum(0) for part in course.losses[0]}
     stack = {name: leaf.detach() for name, leaf in course.stack.items()}
-    averaged = () if weights is None else task.method.common or ()
-    common = {name for name in stack if name.split("/")[0] in averaged}
+    device = next(iter(stack.values())).device
+    shares = sent((took > 0) / steps, device)
+    losses = {part: (shares * torch.stack([s[part] for s in course.losses])).sum(0) for part in course.losses[0]}
+    averaged: Leaves = {}
+    if weights is not None:
+        here = sent(weights, device)
+        common = [name for name in stack if name.split("/")[0] in (task.method.common or ())]
+        averaged = {name: torch.tensordot(here.to(stack[name].dtype), stack[name], 1) for name in common}
     return After(
-        {name: torch.tensordot(weights.to(stack[name]), stack[name], 1) for name in common}
-        if weights is not None
-        else {},
-        {name: leaf for name, leaf in stack.items() if name not in common},
+        averaged,
+        {name: leaf for name, leaf in stack.items() if name not in averaged},
         losses,
         took.sum(dim=0).tolist(),
     )

@@ -17,7 +17,7 @@ from coalface.algorithms.chorus import Chorus
 from coalface.config import method_named
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
-from coalface.engines import launch, stacked, stacked_steps
+from coalface.engines import room, stacked, stacked_steps
 from coalface.engines.engine import Task
 from coalface.engines.launch import laid
 from coalface.engines.sequential import Sequential
@@ -100,7 +100,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_one_step_stacked_equals_sequential(
     name: str, net_name: str, unequal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(launch.IMAGES_PER_LAUNCH, "cpu", 9)  # several launches a round
+    monkeypatch.setitem(room.IMAGES, "cpu", 9)  # several launches a round
     people = replace(noise_population(), images_each=COUNTS) if unequal else noise_population()
     net = Net(net_name, embedding=8, size=16)
     rules = Rounds(rounds=3, cohort=4)
@@ -113,7 +113,7 @@ def test_one_step_stacked_equals_sequential(
 def test_several_steps_stacked_equal_sequential(
     name: str, net_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launches: list[int]
 ) -> None:
-    monkeypatch.setitem(launch.IMAGES_PER_LAUNCH, "cpu", 7)  # three clients a launch, with two images each
+    monkeypatch.setitem(room.IMAGES, "cpu", 7)  # three clients a launch, with two images each
     method = method_named(name)()
     people = noise_population(identities_each=1 if method.one_identity else 2)
     people = replace(people, images_each=COUNTS)
@@ -182,7 +182,7 @@ def test_weights_bound_a_launch_too(
     net: Net, population: Population, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launches: list[int]
 ) -> None:
     # tiny: 3·3·3·4 + 4 in the convolution, 64·8 + 8 in the linear layer, and a class embedding of 8; 4 bytes each.
-    monkeypatch.setitem(launch.BYTES_PER_LAUNCH, "cpu", 3 * 4 * (112 + 520 + 8))
+    monkeypatch.setitem(room.WEIGHTS, "cpu", 3 * 4 * (112 + 520 + 8))
     finished("stacked", method_named("fedface")(), net, population, tmp_path, STEPS, Rounds(rounds=1))
     assert launches == [3, 3, 2]
 

@@ -1,0 +1,57 @@
+"""How much goes into one launch: enough to fill the device, and no more than its free memory holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from coalface import tree
+from coalface.engines.engine import Task
+from coalface.local import Batch, is_statistic, mean_losses
+
+IMAGES = {"cuda": 2048, "cpu": 128}  # more than this does not make a device faster
+WEIGHTS = {"cuda": 2 << 30, "cpu": 256 << 20}  # bytes of stacked weights; gradients and momentum take as much each
+FOR_IMAGES = 0.4  # of the free memory: two launches overlap, and a backward pass needs more than what it reads
+FOR_WEIGHTS = 0.05
+
+
+@dataclass(frozen=True)
+class Room:
+    """Of one launch."""
+
+    images: int
+    weights: int  # bytes
+
+
+def room_for(task: Task, trained: object, fixed: object, image: Tensor) -> Room:
+    """The room for clients like the one that trains and reads this; ``image`` is uint8 [1, 3, H, W]."""
+    kind = image.device.type
+    if kind != "cuda":
+        return Room(IMAGES[kind], WEIGHTS[kind])
+    free = torch.cuda.mem_get_info(image.device)[0]
+    free += torch.cuda.memory_reserved(image.device) - torch.cuda.memory_allocated(image.device)
+    each = max(1, bytes_kept(task, trained, fixed, image))
+    return Room(max(1, min(IMAGES[kind], int(FOR_IMAGES * free / each))), min(WEIGHTS[kind], int(FOR_WEIGHTS * free)))
+
+
+def bytes_kept(task: Task, trained: object, fixed: object, image: Tensor) -> int:
+    """What a forward pass of one image keeps for the backward pass, but for the weights themselves."""
+    flat = {name: leaf.detach() for name, leaf in tree.leaves(trained).items()}
+    held = {name: leaf if is_statistic(name) else leaf.requires_grad_() for name, leaf in flat.items()}
+    weights = {leaf.untyped_storage().data_ptr() for leaf in held.values()}
+    kept: dict[int, int] = {}
+
+    def noted(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    labels, share = torch.zeros(1, dtype=torch.int64, device=image.device), torch.ones(1, device=image.device)
+    with torch.autograd.graph.saved_tensors_hooks(noted, lambda tensor: tensor):
+        batch = Batch(image, labels, share > 0)
+        losses = mean_losses(task.method.objective(task.net, tree.refill(trained, held), fixed, batch), share)
+    del losses
+    return sum(kept.values())

@@ -1,0 +1,34 @@
+"""Between host and GPU without waiting. A plain ``tensor.to("cuda")`` waits until the GPU has done all it was given."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device; what the device is given next finds it there."""
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+class Fetched:
+    """Tensors on their way to the host; ``wait`` before they are read."""
+
+    def __init__(self) -> None:
+        self._done: torch.cuda.Event | None = None
+
+    def fetch(self, tensor: Tensor) -> Tensor:
+        """The tensor on the host, not there yet."""
+        if not tensor.is_cuda:
+            return tensor
+        self._done = self._done or torch.cuda.Event()
+        here = tensor.to("cpu", non_blocking=True)
+        self._done.record()
+        return here
+
+    def wait(self) -> None:
+        """Until everything is here. Work that the GPU was given since goes on."""
+        if self._done is not None:
+            self._done.synchronize()
