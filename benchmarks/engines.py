@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import gc
 import json
 import sys
 import tempfile
@@ -168,6 +169,7 @@ def main() -> None:
     name = ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
     device, numerics = torch.device(name), Numerics(options.precision)
     numerics.switch_on()
+    stem = f"engines_{name}_{options.precision}{options.suffix}"
     rows: list[dict[str, Any]] = []
     for model in options.models:
         for clients in options.clients:
@@ -187,14 +189,17 @@ def main() -> None:
                         for way, begin in ways.items()
                     }
                 rows.append({"model": model, "clients": clients, "steps": steps, "central": reference, **shares})
-                print("  ".join(f"{k} {v:.2f}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items()))
-    result = {
-        "what": f"share of central images a second, {options.precision}",
-        "rows": rows,
-        **provenance.describe(device),
-    }
-    options.out.mkdir(parents=True, exist_ok=True)
-    stem = options.out / f"engines_{name}_{options.precision}{options.suffix}"
+                told = (f"{k} {v:.2f}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items())
+                print("  ".join(told), flush=True)
+                write(options.out / stem, options.precision, rows, device)
+                gc.collect()  # recorded graphs hold memory until they are gone
+                torch.cuda.empty_cache()
+
+
+def write(stem: Path, precision: str, rows: list[dict[str, Any]], device: torch.device) -> None:
+    """What is measured so far, as numbers and as a table."""
+    result = {"what": f"share of central images a second, {precision}", "rows": rows, **provenance.describe(device)}
+    stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     headings = list(rows[0])
     cells = [[_cell(heading, row.get(heading)) for heading in headings] for row in rows]
