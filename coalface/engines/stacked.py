@@ -30,7 +30,7 @@ from coalface.engines.sequential import PrivateStates
 from coalface.engines.stacked_steps import Lanes, several_steps
 from coalface.local import Batch, Losses, Training, is_statistic, mean_losses
 from coalface.method import Method
-from coalface.models.net import Weights
+from coalface.models.net import Net, Weights
 from coalface.transfer import Fetched, sent
 
 WORTH_STACKING = 20  # images of a client: with more, one pass for many clients gains nothing on a CPU
@@ -46,8 +46,12 @@ def why_not(method: Method) -> str | None:
     return None
 
 
-def why_several_steps(method: Method, training: Training, max_images: int, max_norm: float) -> str | None:
+def why_several_steps(
+    method: Method, training: Training, max_images: int, max_norm: float, net: Net | None = None
+) -> str | None:
     """Why one backward pass through common weights would not do, in words; None if it does."""
+    if net is not None and net.numerics.precision == "bf16":
+        return "under vmap, bf16 does not reach every layer"
     if method.common is None:
         return "its clients start a round with models of their own"
     if training.optimiser != "sgd":
@@ -88,7 +92,8 @@ class Stacked:
 
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
         """A launch's answers are read when the next one is under way, so that a GPU is not kept waiting."""
-        several = why_several_steps(task.method, task.training, self.max_images, self.max_norm) is not None
+        net = task.net if self.device == "cuda" else None  # a CPU computes in float32, whatever is asked for
+        several = why_several_steps(task.method, task.training, self.max_images, self.max_norm, net) is not None
         shared = () if several else task.method.common or ()
         under_way: Flight | None = None
         for launch in self._launches(task, cohort, shared, LANES if several else None):

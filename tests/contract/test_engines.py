@@ -27,6 +27,7 @@ from coalface.federation import Rounds
 from coalface.local import Draw, Training
 from coalface.method import Method
 from coalface.models.net import Net
+from coalface.numerics import Numerics
 from coalface.stages import Stages
 from tests.conftest import SmallRun, noise_population
 
@@ -270,6 +271,8 @@ def test_what_one_backward_pass_cannot_do_is_said_in_words(
 
 def test_one_plain_step_is_one_backward_pass() -> None:
     method = method_named("fedavg/private-head")()
+    assert why_several_steps(method, Training(), 4, 0.0, Net("tiny")) is None
+    assert why_several_steps(method, Training(), 4, 0.0, Net("tiny", Numerics("bf16"))) is not None
     assert why_several_steps(method, Training(), 4, 0.0) is None
     assert why_several_steps(method, Training(batch=4, momentum=0.9), 4, 0.0) is None
     assert why_several_steps(method, Training(batch=4, images_per_round=4), 100, 0.0) is None
@@ -289,7 +292,7 @@ def test_one_plain_step_is_one_backward_pass() -> None:
 def test_auto_stacks_where_it_pays(
     asked: str, device: str, training: Training, taken: type, population: Population
 ) -> None:
-    stages: Any = SimpleNamespace(engine=asked, device=torch.device(device))
+    stages: Any = SimpleNamespace(engine=asked, device=torch.device(device), net=Net("tiny"))
     stage: Any = SimpleNamespace(private=None)
     engine, form = Stages.chosen_engine(stages, method_named("fedface")(), population, stage, training, 0.0)
     assert type(engine) is taken
