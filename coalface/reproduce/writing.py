@@ -42,7 +42,7 @@ def as_result(
                 "label": row.label,
                 "printed": list(row.printed),
                 "ours": {
-                    heading: [measured[row.label]["scores"][test][score] for measured in by_seed.values()]
+                    heading: [row.score(measured[row.label], test, score) for measured in by_seed.values()]
                     for heading, (test, score) in columns.items()
                 },
                 "effective_rank": [
@@ -52,7 +52,7 @@ def as_result(
                 "images": first[row.label].get("images"),
                 "seconds": [measured[row.label].get("seconds") for measured in by_seed.values()],
                 "engine": first[row.label].get("engine"),
-                "roc": {test: scores["roc"] for test, scores in first[row.label]["scores"].items()},
+                "roc": {test: scores["roc"] for test, scores in first[row.label]["scores"].items() if "roc" in scores},
                 "class_cosines": first[row.label].get("class_cosines"),
             }
             for row in rows
@@ -84,7 +84,7 @@ def as_markdown(result: dict[str, Any]) -> str:
         header.append("gain recovered")
     rows = []
     for row in result["rows"]:
-        theirs = [f"{value:.2f}" for value in row["printed"]] or ["–"] * len(printed)
+        theirs = ["–" if value is None else f"{value:.2f}" for value in row["printed"]] or ["–"] * len(printed)
         line = [row["label"], *(_cell(row["ours"][heading]) for heading in result["columns"]), *theirs]
         line.append(f"{statistics.mean(row['effective_rank']):.1f}")
         if gains:
