@@ -153,7 +153,7 @@ def _table1(scale: Scale) -> Sequence[Row]:
             "chorus/personal, one person each",
             ChorusPersonal(),
             data=alone,
-            training=Training(rate=0.05),
+            training=Training(rate=scale.run.training.rate),
             rounds=8 * scale.run.rounds.rounds,
         ),
     ]
