@@ -61,17 +61,18 @@ def _data(size: int, public: int, public_images: int, clients: int, images: int,
     )
 
 
+LOCAL = Training(rate=0.01, epochs=3, momentum=0.9)
 SCALES: dict[ScaleName, Scale] = {
     "smoke": Scale(
         _run(_data(32, 4, 4, 4, 4, 3, 2), 16, 1, Training(rate=0.01), 1, 16),
         ("easy",), test_people=20, test_images=3, pairs=20,
     ),
     "cpu": Scale(
-        _run(_data(32, 50, 10, 24, 10, 8, 16), 128, 4, Training(rate=0.01, epochs=3, momentum=0.9), 10, 50),
+        _run(_data(32, 50, 10, 24, 10, 8, 16), 128, 4, LOCAL, 10, 50),
         ("easy",), test_people=50, pairs=600,
     ),
     "gpu": Scale(
-        _run(_data(64, 400, 20, 24, 20, 10, 24), 512, 3, Training(rate=0.01, epochs=3, momentum=0.9), 8, 256), ("easy",),
+        _run(_data(64, 400, 20, 24, 20, 10, 24), 512, 3, LOCAL, 8, 256), ("easy",),
     ),
     "paper": Scale(
         _run(_data(112, 9000, 60, 1000, 60, 12, 100), 512, 30, Training(rate=0.001), 12, 256), ("easy",),
