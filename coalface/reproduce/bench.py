@@ -69,11 +69,12 @@ class Row:
         before = f"{self.after.fingerprint(run)}+" if self.after else ""
         return before + self.of(run).sha256()
 
-    def score(self, measured: dict[str, Any], test: str, score: str) -> float:
-        """One number of this row's measurements."""
-        named = f"{test}, {self.whose}" if test == PERSONAL and self.whose else test
-        value: float = measured["scores"][named][score]
-        return value
+    def score(self, measured: dict[str, Any], test: str, score: str) -> float | None:
+        """One number of this row's measurements; None for a rate that the personal pairs cannot carry."""
+        if test == PERSONAL:
+            found: float | None = measured["scores"][f"{test}, {self.whose}" if self.whose else test].get(score)
+            return found
+        return float(measured["scores"][test][score])
 
 
 @dataclass

@@ -79,7 +79,7 @@ PAPERS = Training(rate=0.001, epochs=4, batch=256, weight_decay=5e-4)
 SCALES: dict[ScaleName, Scale] = {
     "smoke": _scale(_data(32, (8, 4), (4, 4), (4, 9), difficulty="easy"), "feduv_cnn_small", 16, 2, LOCAL, (1, 1), 40),
     "cpu": _scale(
-        _data(32, (100, 16), (8, 10), (16, 8), difficulty="easy"), "feduv_cnn_small", 128, 8, LOCAL, (16, 8), 200
+        _data(32, (100, 16), (8, 10), (16, 16), difficulty="easy"), "feduv_cnn_small", 128, 8, LOCAL, (16, 8), 200
     ),
     "gpu": _scale(
         _data(64, (6000, 10), (40, 100), (10, 5), difficulty="hard", probed_clients=8), "feduv_cnn", 512, 5,
@@ -98,8 +98,8 @@ GENERIC: dict[str, Column] = {
     "1:N TPIR@1e-1": ("first", "tpir@0.1"),
 }
 OWN: dict[str, Column] = {
+    "personal 1:1 TAR@1e-4": (PERSONAL, "tar@0.0001"),
     "personal 1:1 TAR@1e-3": (PERSONAL, "tar@0.001"),
-    "personal 1:1 TAR@1e-2": (PERSONAL, "tar@0.01"),
     "personal 1:N TPIR@1e-2": (PERSONAL, "tpir@0.01"),
     "personal 1:N TPIR@1e-1": (PERSONAL, "tpir@0.1"),
 }

@@ -68,7 +68,7 @@ SCALES: dict[ScaleName, Scale] = {
         ("easy",), test_people=20, test_images=3, pairs=20,
     ),
     "cpu": Scale(
-        _run(_data(32, 50, 10, 24, 10, 8, 16), 128, 4, LOCAL, 10, 50),
+        _run(_data(32, 50, 10, 16, 10, 8, 0), 128, 3, LOCAL, 8, 50),
         ("easy",), test_people=50, pairs=600,
     ),
     "gpu": Scale(

@@ -127,6 +127,9 @@ def _gains(result: dict[str, Any]) -> dict[str, str]:
     return gains
 
 
-def _cell(values: list[float]) -> str:
+def _cell(given: list[float | None]) -> str:
+    values = [value for value in given if value is not None]
+    if len(values) < len(given):
+        return "–"  # too few pairs for this rate
     mean = f"{100 * statistics.mean(values):.1f}"
     return f"{mean} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else mean

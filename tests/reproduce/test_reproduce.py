@@ -10,6 +10,7 @@ from coalface.cli import main
 from coalface.data.faceset import FaceSet, FaceView
 from coalface.data.population import Population
 from coalface.reproduce import ARTEFACTS, bench, writing
+from coalface.reproduce.bench import Row
 from coalface.reproduce.real_lfw import RealArtefact
 from coalface.stages import Stages
 from tests.conftest import noise_faces
@@ -33,7 +34,8 @@ def test_every_artefact_is_made_by_its_command(name: str, tmp_path: Path) -> Non
     folder = tmp_path / f"{name}-smoke"
     result = json.loads((folder / "result.json").read_text())
     assert [row["label"] for row in result["rows"]] == wanted
-    assert all(0 <= value <= 1 for row in result["rows"] for values in row["ours"].values() for value in values)
+    values = [value for row in result["rows"] for several in row["ours"].values() for value in several]
+    assert all(value is None or 0 <= value <= 1 for value in values) and any(values)
     assert {"hardware", "date", "commit", "versions"} <= result["made"][0].keys()
     if artefact.figures is not None:
         assert {file.suffix for file in folder.glob("*.*g")} == {".svg", ".png"}
@@ -105,6 +107,13 @@ def test_the_papers_size_is_the_papers() -> None:
     )
     assert [fedfv.training.rate_at(round_) for round_ in (1, 10_000, 13_000)] == pytest.approx([0.1, 0.01, 0.001])
     assert (fedface.data.public, fedface.data.clients, fedface.rounds.rounds) == (9000, 1000, 200)
+
+
+def test_a_rate_that_the_pairs_cannot_carry_is_a_dash() -> None:
+    assert writing._cell([0.5, None]) == "–" and writing._cell([0.5, 0.7]) == "60.0 ± 14.1"
+    row = Row("Θ_l", whose="local")
+    measured = {"scores": {"personal": {"auroc": 0.1}, "personal, local": {"auroc": 0.9}}}
+    assert row.score(measured, "personal", "auroc") == 0.9 and row.score(measured, "personal", "tar@0.0001") is None
 
 
 def test_gain_recovered_by_hand() -> None:
