@@ -63,7 +63,7 @@ def class_cosines(result: dict[str, Any]) -> Figure:
 def thresholds(result: dict[str, Any], heading: str, used: str) -> Figure:
     """A rate, and the public images that were used, against the threshold of hard negatives; lines are its ends."""
     rows = {
-        row["label"]: {name: 100 * statistics.mean(values) for name, values in row["ours"].items()}
+        row["label"]: {name: 100 * statistics.mean(row["ours"][name]) for name in (heading, used)}
         for row in result["rows"]
     }
     found = [(float(label.split("=")[1]), row) for label, row in rows.items() if "=" in label]

@@ -116,6 +116,8 @@ def _places(machines: list[dict[str, Any]]) -> list[str]:
 
 def _gains(result: dict[str, Any]) -> dict[str, str]:
     """(row − start) / (central − start) of the means, in the first column; empty where the ends are not both there."""
+    if not result["between"]:
+        return {}
     heading = result["columns"][0]
     means = {row["label"]: statistics.mean(row["ours"][heading]) for row in result["rows"]}
     gains: dict[str, str] = {}
