@@ -51,7 +51,7 @@ def _run(data: Data, embedding: int, rounds: int, training: Training, passes: in
 def _data(size: int, public: int, public_images: int, clients: int, images: int, probes: int, probed: int) -> Data:
     return Data(
         size=size,
-        difficulty="easy",
+        difficulty="hard",
         public=public,
         public_images=public_images,
         clients=clients,
@@ -65,17 +65,17 @@ LOCAL = Training(rate=0.01, epochs=3, momentum=0.9)
 SCALES: dict[ScaleName, Scale] = {
     "smoke": Scale(
         _run(_data(32, 4, 4, 4, 4, 3, 2), 16, 1, Training(rate=0.01), 1, 16),
-        ("easy",), test_people=20, test_images=3, pairs=20,
+        ("hard",), test_people=20, test_images=3, pairs=20,
     ),
     "cpu": Scale(
         _run(_data(32, 50, 10, 16, 10, 8, 0), 128, 3, LOCAL, 8, 50),
-        ("easy",), test_people=50, pairs=600,
+        ("hard",), test_people=50, pairs=600,
     ),
     "gpu": Scale(
-        _run(_data(64, 400, 20, 24, 20, 10, 24), 512, 3, LOCAL, 8, 256), ("easy",),
+        _run(_data(64, 400, 20, 24, 20, 10, 24), 512, 3, LOCAL, 8, 256), ("hard",),
     ),
     "paper": Scale(
-        _run(_data(112, 9000, 60, 1000, 60, 12, 100), 512, 30, Training(rate=0.001), 12, 256), ("easy",),
+        _run(_data(112, 9000, 60, 1000, 60, 12, 100), 512, 30, Training(rate=0.001), 12, 256), ("hard",),
     ),
 }  # fmt: skip
 
