@@ -74,7 +74,7 @@ def _scale(
     return Scale(run, (data.difficulty,), test_people=people, pairs=20 * people // 4, open_set=True)
 
 
-LOCAL = Training(rate=0.006, epochs=2, batch=32, momentum=0.9, weight_decay=5e-4)
+LOCAL = Training(rate=0.008, epochs=2, batch=32, momentum=0.9, weight_decay=5e-4)
 PAPERS = Training(rate=0.001, epochs=4, batch=256, weight_decay=5e-4)
 SCALES: dict[ScaleName, Scale] = {
     "smoke": _scale(_data(32, (8, 4), (4, 4), (4, 9), difficulty="easy"), "feduv_cnn_small", 16, 2, LOCAL, (1, 1), 40),
