@@ -159,6 +159,10 @@ def _table1(scale: Scale) -> Sequence[Row]:
     ]
 
 
+def _alone(scale: Scale) -> Sequence[Row]:
+    return [row for row in _table1(scale) if row.label.endswith("one person each")]
+
+
 def _table2(scale: Scale) -> Sequence[Row]:
     method = _method(scale)
     first = next(row for row in _table1(scale) if row.label == CONTRAST)
@@ -225,6 +229,15 @@ ARTEFACTS = {
         "more, and a threshold for one person is another task than one for ten, so FedFR and the start are measured "
         "there too. Chorus has no public image on the device.",
         between=BETWEEN,
+    ),
+    "chorus-personal": Artefact(
+        "Chorus with a personal head beside FedFR, one person on each device",
+        {**GENERIC, **OWN},
+        (),
+        SCALES,
+        _alone,
+        "Rows of fedfr-table1. FedFR's devices hold every public image, chorus's none.",
+        rows_of="fedfr-table1",
     ),
     "fedfr-table2": Artefact(
         "FedFR, Table 2: ways to a model of one's own",
