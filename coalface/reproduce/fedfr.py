@@ -27,8 +27,8 @@ PRETRAINED, CENTRAL = "Centrally trained on public people (pre-training)", "Cent
 FEDAVG, HARD, CONTRAST, FULL = "FedAvg", "FedAvg + HN", "FedAvg + HN + contrastive", "FedFR, all parts"
 THRESHOLDS = (0.4, 0.6, 0.8)  # of Figure 3
 
-# The margin is the paper's. Its threshold of 0.4 let half of the public images through where a client had ten people
-# and the network was small; 0.6 let a sixth through. Proxies that start as mean features need fewer rounds.
+# The margin is the paper's. Its threshold of 0.4 is too low for a small network, to which strangers look more alike; 0.6
+# was chosen on other people. Proxies that start as mean features need fewer rounds.
 METHOD = FedFR(hard=0.6, proxies="mean")
 
 

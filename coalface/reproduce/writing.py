@@ -49,6 +49,9 @@ def as_result(
                     next(iter(measured[row.label]["scores"].values()))["effective_rank"]
                     for measured in by_seed.values()
                 ],
+                "public_used": [
+                    measured[row.label]["scores"].get("public", {}).get("used") for measured in by_seed.values()
+                ],
                 "images": first[row.label].get("images"),
                 "seconds": [measured[row.label].get("seconds") for measured in by_seed.values()],
                 "engine": first[row.label].get("engine"),
