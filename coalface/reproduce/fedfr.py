@@ -27,7 +27,7 @@ PRETRAINED, CENTRAL = "Centrally trained on public people (pre-training)", "Cent
 FEDAVG, HARD, CONTRAST, FULL = "FedAvg", "FedAvg + HN", "FedAvg + HN + contrastive", "FedFR, all parts"
 THRESHOLDS = (0.4, 0.6, 0.8)  # of Figure 3
 
-# The margin is the paper's. Its threshold of 0.4 is too low for a small network, to which strangers look more alike; 0.6
+# The margin is the paper's. Its threshold of 0.4 is low for a small network, to which strangers look more alike: 0.6
 # was chosen on other people. Proxies that start as mean features need fewer rounds.
 METHOD = FedFR(hard=0.6, proxies="mean")
 
