@@ -38,7 +38,7 @@ from coalface.recipes.detection import detection
 from coalface.report import seeds, tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
-from coalface.verbs import audit, join, keys, reproduce
+from coalface.verbs import audit, ijb, join, keys, reproduce
 from coalface.verbs import serve as serving
 
 EPILOG = """\
@@ -141,6 +141,13 @@ def evaluate(options: argparse.Namespace, command: str) -> None:
             scores = pair_scores(embeddings, listed.pairs)
             result = _described(lambda: lfw_folds(scores, listed.same, listed.fold))
     print(result.to_json() if options.json else str(result))
+
+
+def templates(options: argparse.Namespace, command: str) -> None:
+    """A model on templates of several images each, by the list files of IJB."""
+    net, weights = _model(options)
+    weights = weights.map(lambda leaf: leaf.to(_device(options.device)))
+    _described(lambda: ijb.ijb(options, net, weights, _head(options)))
 
 
 def make_again(options: argparse.Namespace, command: str) -> None:
@@ -338,7 +345,7 @@ def _parser() -> Parser:
         if device:
             sub.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
             sub.add_argument("--quiet", action="store_true", help="no progress, results only")
-        if device and name not in ("eval", "reproduce", "serve"):
+        if device and name not in ("eval", "ijb", "reproduce", "serve"):
             sub.add_argument("--engine", choices=("auto", "sequential", "stacked"), default="auto", help=ENGINES)
         return sub
 
@@ -378,6 +385,8 @@ def _parser() -> Parser:
     sub.add_argument("--model", metavar="NAME", help="the network that a weights file is for")
     sub.add_argument("--size", type=int, default=112, help="its image size (default: 112); a run knows its own")
     sub.add_argument("--json", action="store_true", help="for machines")
+
+    ijb.arguments(verb("ijb", templates, ijb.TEACH))
 
     sub = verb("reproduce", make_again, reproduce.TEACH)
     reproduce.arguments(sub)

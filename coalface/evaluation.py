@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -31,8 +31,8 @@ def embed(net: Net, weights: Weights, images: Tensor, batch: int = 256, head: Te
 class Verification:
     """One test set and its pairs, fixed for the run, for every model that the run compares."""
 
-    def __init__(self, net: Net, test: FaceSet, pairs: int, seed: int) -> None:
-        self._net = net
+    def __init__(self, net: Net, test: FaceSet, pairs: int, seed: int, fmrs: Sequence[float] = FMRS) -> None:
+        self._net, self._fmrs = net, fmrs
         self._images = test.images
         self._identities = torch.repeat_interleave(torch.arange(len(test)), test.counts())
         generator = seeding.generator(seed, "pairs")
@@ -46,7 +46,7 @@ class Verification:
     def report(self, weights: Weights, head: Tensor | None = None) -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
         """Everything with counts and intervals, and the (impostor, genuine) scores behind it."""
         embeddings = embed(self._net, weights, self._images, head=head).cpu()
-        pairs = all_pairs(embeddings, self._identities, FMRS, keep_scores=True)
+        pairs = all_pairs(embeddings, self._identities, self._fmrs, keep_scores=True)
         folds = lfw_folds(pair_scores(embeddings, self._pairs), self._same, self._folds)
         assert pairs.impostor_scores is not None and pairs.genuine_scores is not None  # keep_scores was asked for
         metrics = {"accuracy": folds.as_dict(), **pairs.as_dict(), "effective_rank": effective_rank(embeddings)}
@@ -54,7 +54,7 @@ class Verification:
 
     def _quick(self, weights: Weights, head: Tensor | None) -> dict[str, float]:
         embeddings = embed(self._net, weights, self._images, head=head)
-        pairs = all_pairs(embeddings, self._identities.to(embeddings.device), FMRS, replicates=0)
+        pairs = all_pairs(embeddings, self._identities.to(embeddings.device), self._fmrs, replicates=0)
         folds = lfw_folds(pair_scores(embeddings, self._pairs), self._same, self._folds)
         tars = {f"tar@{point.target_fmr:g}": point.tar for point in pairs.at_fmr}
         return {"accuracy": folds.accuracy, **tars, "effective_rank": effective_rank(embeddings)}

@@ -24,7 +24,7 @@ from coalface.evaluation import Verification
 from coalface.method import Method
 from coalface.models.checkpoints import load_weights, save_weights
 from coalface.models.net import Net, Weights
-from coalface.personal_evaluation import ModelOf, PersonalEvaluation
+from coalface.personal_evaluation import ModelOf, PersonalEvaluation, models_of, same_for_all
 from coalface.report.page import PageContent, write_page
 from coalface.report.progress import Progress
 from coalface.stages import EngineName, Outcome, Remote, Stages, models
@@ -81,7 +81,8 @@ class Experiment:
         )
         compared, central = {"start": [start], "method": federated.models}, None
         if self.remote is None:
-            central = self.stages.centrally("central", self.out / "central", run.central, self.world.clients, start)
+            seen = self.world.everyone() if run.method.holds_public else self.world.clients
+            central = self.stages.centrally("central", self.out / "central", run.central, seen, start)
             compared["central"] = central.models
         save_weights(self.out / "start.safetensors", start)
         save_weights(self.out / "model.safetensors", federated.models[0])
@@ -117,20 +118,9 @@ class Experiment:
         """The personal numbers of every model that the run has; none if no images were kept for them."""
         if self.world.probes is None or central is None:
             return {}
-        method, server, private = self.run.method, federated.server, federated.stage.private
-
-        def own(client: int) -> tuple[Weights, Tensor | None]:
-            kept = private.load(client, 1 << 62)  # of a client that was never called: nothing, and the global model
-            return method.embedder(server, kept), method.head(server, kept)
-
-        of_all: dict[str, ModelOf] = {"start": lambda _: (start, None)}
-        if method.generic:
-            of_all["generic"] = lambda _: (method.embedder(server), method.head(server))
-        if method.personal:
-            of_all["own"] = own
-            if any(own(client)[1] is not None for client in private.clients()[:1]):
-                of_all["local"] = lambda client: (own(client)[0], None)  # without what stands behind the backbone
-        of_all["central"] = lambda _: (central.models[0], None)
+        of_all: dict[str, ModelOf] = {"start": same_for_all(start)}
+        of_all |= models_of(self.run.method, federated.server, federated.stage.private)
+        of_all["central"] = same_for_all(central.models[0])
         evaluation = PersonalEvaluation(self.net, self.world.clients, self.world.probes, self.run.data.probed_clients)
         with self.progress.stage("evaluating clients' models", total=len(of_all)) as bar:
             numbers = {}

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from coalface.data.faceset import FaceView
 from coalface.data.population import Population
+from coalface.method import Method
 from coalface.models.head import mapped
 from coalface.models.net import Net, Weights
+from coalface.private_store import PrivateStore
 from coalface.protocols.personal import (
     Identified,
     Verified,
@@ -28,6 +30,28 @@ RATES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # of these, the ones that a client
 BATCH = 256
 
 ModelOf = Callable[[int], tuple[Weights, Tensor | None]]  # a client's weights, and the head behind them
+
+
+def same_for_all(weights: Weights) -> ModelOf:
+    """One model for every client."""
+    return lambda _: (weights, None)
+
+
+def models_of(method: Method, server: Any, private: PrivateStore) -> dict[str, ModelOf]:
+    """What a federation leaves each client with: the generic model, its own, and its own without what comes behind."""
+
+    def own(client: int) -> tuple[Weights, Tensor | None]:
+        kept = private.load(client, 1 << 62)  # of a client that was never called: nothing, and the global model
+        return method.embedder(server, kept), method.head(server, kept)
+
+    of_all: dict[str, ModelOf] = {}
+    if method.generic:
+        of_all["generic"] = lambda _: (method.embedder(server), method.head(server))
+    if method.personal:
+        of_all["own"] = own
+        if any(own(client)[1] is not None for client in private.clients()[:1]):
+            of_all["local"] = lambda client: (own(client)[0], None)
+    return of_all
 
 
 class PersonalEvaluation:

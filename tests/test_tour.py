@@ -73,6 +73,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_there_are_commands_to_check() -> None:
     assert {line.split()[1] for _, line in commands()} == {
         "demo", "run", "resume", "eval", "list", "pairs", "audit", "reproduce", "keys", "serve", "join",
+        "ijb",
     }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -159,11 +159,18 @@ class Population:
 
     def counts(self) -> Tensor:
         """Images of each client, int64 [clients], found without touching an image."""
-        of_class = self.faces.counts()[self._identity]
-        if self._at_most is not None:
-            of_class = of_class.minimum(self._at_most)
-        summed = torch.cat([torch.zeros(1, dtype=torch.int64), of_class.cumsum(0)])
+        summed = torch.cat([torch.zeros(1, dtype=torch.int64), self._of_class().cumsum(0)])
         return summed[self._first_class].diff()
+
+    def joined(self, others: Population) -> Population:
+        """These clients and then others, over the same face set."""
+        images = (*self._of_class().tolist(), *others._of_class().tolist())
+        return replace(self, clients=(*self.clients, *others.clients), images_each=None, images_of_class=images)
+
+    def _of_class(self) -> Tensor:
+        """Images of each class, int64 [classes]."""
+        of_class = self.faces.counts()[self._identity]
+        return of_class if self._at_most is None else of_class.minimum(self._at_most)
 
     def pooled(self) -> Population:
         """The same faces in one pair of hands: what central training would see, with the same class numbers."""

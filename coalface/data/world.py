@@ -78,6 +78,10 @@ class World:
     test: FaceSet
     partition: Partition
 
+    def everyone(self) -> Population:
+        """The clients, and the public people as one more: whom central training sees if clients hold public faces."""
+        return self.clients if self.public is None else self.clients.joined(self.public)
+
 
 def load(
     data: Data,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from coalface.report.drawing import SERIES, Figure, canvas
+from coalface.report.drawing import INK, SERIES, Figure, canvas
 from coalface.reproduce.bench import COSINE_BINS
 
 
@@ -56,5 +56,44 @@ def class_cosines(result: dict[str, Any]) -> Figure:
                 axes.plot(middles.tolist(), shares, color=colour, label=row["label"], linewidth=1.6)
         axes.set_xlabel("cosine of two class embeddings")
         axes.set_ylabel("% of pairs")
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def thresholds(result: dict[str, Any], heading: str, used: str) -> Figure:
+    """A rate, and the public images that were used, against the threshold of hard negatives; lines are its ends."""
+    rows = {
+        row["label"]: {name: 100 * statistics.mean(row["ours"][name]) for name in (heading, used)}
+        for row in result["rows"]
+    }
+    found = [(float(label.split("=")[1]), row) for label, row in rows.items() if "=" in label]
+    at, ends = [threshold for threshold, _ in found], [item for item in rows.items() if "=" not in item[0]]
+    with canvas(5.2, 4.4, rows=2) as (figure, panels):
+        for axes, name, colour in zip(panels, (heading, used), SERIES, strict=False):
+            axes.plot(at, [row[name] for _, row in found], "o-", color=colour, linewidth=1.6, markersize=3.5)
+            for (label, row), dashes in zip(ends, ("--", ":"), strict=False):
+                axes.axhline(row[name], color=INK, linestyle=dashes, linewidth=1.2, label=label)
+            axes.set_ylabel(f"{name}, %")
+        panels[0].legend(frameon=False, fontsize=8)
+        panels[-1].set_xlabel("threshold of hard negatives")
+    return figure
+
+
+def people_each(result: dict[str, Any], heading: str) -> Figure:
+    """A rate against the number of people that a client holds, for each method; lines are the two ends."""
+    rows = [(row["label"].partition(", "), [100 * value for value in row["ours"][heading]]) for row in result["rows"]]
+    with canvas(5.2, 3.2) as (figure, [axes]):
+        for colour, method in zip(SERIES, dict.fromkeys(name for (name, comma, _), _ in rows if comma), strict=False):
+            points = sorted((int(each), values) for (name, _, each), values in rows if name == method)
+            at = [each for each, _ in points]
+            axes.plot(at, [statistics.mean(values) for _, values in points], "o-", color=colour, label=method)
+            low, high = ([pick(values) for _, values in points] for pick in (min, max))
+            axes.fill_between(at, low, high, color=colour, alpha=0.12, linewidth=0)
+        ends = [(name, values) for (name, comma, _), values in rows if not comma]
+        for (name, values), dashes in zip(ends, (":", "--"), strict=False):
+            axes.axhline(statistics.mean(values), color=INK, linestyle=dashes, linewidth=1.2, label=name)
+        axes.set_xscale("log")
+        axes.set_xlabel("people of a client")
+        axes.set_ylabel(f"{heading}, %")
         axes.legend(frameon=False, fontsize=8)
     return figure

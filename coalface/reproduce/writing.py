@@ -42,17 +42,20 @@ def as_result(
                 "label": row.label,
                 "printed": list(row.printed),
                 "ours": {
-                    heading: [measured[row.label]["scores"][test][score] for measured in by_seed.values()]
+                    heading: [row.score(measured[row.label], test, score) for measured in by_seed.values()]
                     for heading, (test, score) in columns.items()
                 },
                 "effective_rank": [
                     next(iter(measured[row.label]["scores"].values()))["effective_rank"]
                     for measured in by_seed.values()
                 ],
+                "public_used": [
+                    measured[row.label]["scores"].get("public", {}).get("used") for measured in by_seed.values()
+                ],
                 "images": first[row.label].get("images"),
                 "seconds": [measured[row.label].get("seconds") for measured in by_seed.values()],
                 "engine": first[row.label].get("engine"),
-                "roc": {test: scores["roc"] for test, scores in first[row.label]["scores"].items()},
+                "roc": {test: scores["roc"] for test, scores in first[row.label]["scores"].items() if "roc" in scores},
                 "class_cosines": first[row.label].get("class_cosines"),
             }
             for row in rows
@@ -84,7 +87,7 @@ def as_markdown(result: dict[str, Any]) -> str:
         header.append("gain recovered")
     rows = []
     for row in result["rows"]:
-        theirs = [f"{value:.2f}" for value in row["printed"]] or ["–"] * len(printed)
+        theirs = ["–" if value is None else f"{value:.2f}" for value in row["printed"]] or ["–"] * len(printed)
         line = [row["label"], *(_cell(row["ours"][heading]) for heading in result["columns"]), *theirs]
         line.append(f"{statistics.mean(row['effective_rank']):.1f}")
         if gains:
@@ -116,6 +119,8 @@ def _places(machines: list[dict[str, Any]]) -> list[str]:
 
 def _gains(result: dict[str, Any]) -> dict[str, str]:
     """(row − start) / (central − start) of the means, in the first column; empty where the ends are not both there."""
+    if not result["between"]:
+        return {}
     heading = result["columns"][0]
     means = {row["label"]: statistics.mean(row["ours"][heading]) for row in result["rows"]}
     gains: dict[str, str] = {}
@@ -127,6 +132,9 @@ def _gains(result: dict[str, Any]) -> dict[str, str]:
     return gains
 
 
-def _cell(values: list[float]) -> str:
+def _cell(given: list[float | None]) -> str:
+    values = [value for value in given if value is not None]
+    if len(values) < len(given):
+        return "–"  # too few pairs for this rate
     mean = f"{100 * statistics.mean(values):.1f}"
     return f"{mean} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else mean

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
+from coalface import config
 from coalface.config import ConfigError
 from coalface.report.progress import Progress
 from coalface.reproduce import ARTEFACTS, writing
+from coalface.reproduce.artefact import ScaleName
+from coalface.reproduce.bench import Row
 from coalface.reproduce.real_lfw import RealArtefact
 
 TEACH = (
     "Trains every row for every seed and writes result.json, table.md and the figures. A row that is finished is not "
-    "trained again. smoke: seconds; cpu: minutes on two cores; paper: the paper's clients and rounds, on a GPU."
+    "trained again. smoke: seconds; cpu: minutes on two cores; gpu: minutes on a GPU, where there is such a scale; "
+    "paper: the paper's clients and rounds, on a GPU."
 )
 
 
@@ -28,11 +34,15 @@ def reproduce(options: argparse.Namespace, command: str, device: torch.device) -
         artefact = artefact.on(options.data, options.cache)
     if options.scale not in artefact.scales:
         raise ConfigError(f"{options.artefact} has scales {', '.join(artefact.scales)}, not {options.scale}")
+    if options.set:
+        chosen = artefact.scales[options.scale]
+        run = config.override(chosen.run, options.set)
+        artefact = replace(artefact, scales={**artefact.scales, options.scale: replace(chosen, run=run)})
     out = options.out / f"{options.artefact}-{options.scale}"
     rows_out = options.out / f"{artefact.rows_of or options.artefact}-{options.scale}"
     rows = artefact.rows(artefact.scales[options.scale])
     if options.rows:
-        rows = [row for row in rows if any(wanted.lower() in row.label.lower() for wanted in options.rows)]
+        rows = _chosen(rows, options.rows)
         if not rows:
             raise ConfigError(f"no row of {options.artefact} is like {', '.join(options.rows)}")
     measured: dict[int, Any] = {}
@@ -45,13 +55,25 @@ def reproduce(options: argparse.Namespace, command: str, device: torch.device) -
     print(f"written: {out}")
 
 
+def _chosen(rows: Sequence[Row], wanted: Sequence[str]) -> list[Row]:
+    """Rows of exactly these labels; a text that is no label takes every row that contains it."""
+    labels = {row.label.lower() for row in rows}
+    texts = [text.lower() for text in wanted]
+    return [row for row in rows if any(_fits(row.label.lower(), text, labels) for text in texts)]
+
+
+def _fits(label: str, text: str, labels: set[str]) -> bool:
+    return label == text if text in labels else text in label
+
+
 def arguments(sub: argparse.ArgumentParser) -> None:
     """What the verb takes."""
     listed = "; ".join(f"{name}: {artefact.what}" for name, artefact in ARTEFACTS.items())
     sub.add_argument("artefact", choices=ARTEFACTS, metavar="NAME", help=listed)
-    sub.add_argument("--scale", choices=("smoke", "cpu", "paper"), default="cpu", help="default: cpu")
+    sub.add_argument("--scale", choices=get_args(ScaleName), default="cpu", help="default: cpu")
     sub.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED", help="default: 0 1 2")
-    sub.add_argument("--rows", nargs="+", metavar="TEXT", help="only rows whose label contains one of these")
+    sub.add_argument("--rows", nargs="+", metavar="TEXT", help="only rows of these labels, or that contain these words")
+    sub.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change a setting of the scale's run")
     sub.add_argument("--data", type=Path, metavar="DIR", help="of real-lfw: the folder of the packs of photographs")
     sub.add_argument(
         "--cache", type=Path, default=Path("out/photographs"), metavar="DIR", help="where packs are unpacked"

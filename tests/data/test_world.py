@@ -40,6 +40,19 @@ def test_probes_are_kept_from_training() -> None:
     assert torch.equal(made.probes.gather(torch.tensor([14, 15])), rows[3:])
 
 
+def test_everyone_is_the_clients_and_then_the_public_people() -> None:
+    """Eight people of clients with three images each, whose probes stay out, and three public ones with two each."""
+    made = loaded(probe_images=2)
+    everyone = made.everyone()
+    assert everyone.counts().tolist() == [6, 6, 6, 6, 6] and everyone.pooled().counts().tolist() == [30]
+    assert everyone.classes == 11 and made.public is not None
+    assert torch.equal(everyone[4].images, made.public[0].images) and torch.equal(
+        everyone[1].images, made.clients[1].images
+    )
+    alone = loaded(public=0)
+    assert alone.everyone() is alone.clients
+
+
 def test_unequal_clients_keep_their_own_numbers() -> None:
     made, plain = loaded(probe_images=2, unequal=True), loaded(unequal=True)
     assert made.clients.counts().tolist() == plain.clients.counts().tolist()
