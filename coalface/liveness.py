@@ -23,3 +23,22 @@ def liveness(net: Net, detectors: Weights | Sequence[Weights], images: Tensor, b
 def _one(net: Net, weights: Weights, images: Tensor, batch: int) -> Tensor:
     device = next(iter(weights.parameters.values())).device
     return torch.cat([net(weights, chunk.to(device))[:, 0].sigmoid() for chunk in images.split(batch)])
+
+
+def features(net: Net, weights: Weights, images: Tensor, batch: int = 256) -> Tensor:
+    """What a detector's last part decides by, [n, d]: FedGPAD's domain-invariant features, or ResNet-18's last ones."""
+    device = next(iter(weights.parameters.values())).device
+    with torch.no_grad():
+        return torch.cat([_features(net, weights, chunk.to(device)) for chunk in images.split(batch)])
+
+
+def _features(net: Net, weights: Weights, images: Tensor) -> Tensor:
+    if net.name == "fedgpad":
+        invariant: Tensor = net.all_outputs(weights, images)[1]
+        return invariant
+    if net.name != "resnet18":
+        raise ValueError(f"which features {net.name} decides by is not known; of resnet18 and fedgpad it is")
+    wide = weights.parameters["fc.weight"].shape[1]
+    as_they_are = {"fc.weight": torch.eye(wide).to(images.device), "fc.bias": torch.zeros(wide).to(images.device)}
+    bare = Net(net.name, net.numerics, **{**net.settings, "outputs": wide})
+    return bare(Weights(weights.parameters | as_they_are, weights.statistics), images)

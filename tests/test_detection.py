@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,10 +42,9 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace(as_dict=lambda: {unit: dict.fromkeys(("hter", "eer", "auc"), mean) for unit in UNITS})
 
     UNITS = ("frame", "video")
-    attacks = SimpleNamespace(draw_domain=draw_domain)
-    protocol = SimpleNamespace(judge=judge, scored=lambda scorer, held: (scorer(held.images), held.attack))
-    monkeypatch.setitem(sys.modules, "coalface.data.attacks", attacks)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "coalface.protocols.leave_one_out", protocol)  # type: ignore[arg-type]
+    monkeypatch.setattr("coalface.detection.draw_domain", draw_domain)
+    monkeypatch.setattr("coalface.detection.judge", judge)
+    monkeypatch.setattr("coalface.detection.scored", lambda scorer, held: (scorer(held.images), held.attack))
 
 
 def executed(run: DetectionRun, out: Path) -> dict[str, Any]:

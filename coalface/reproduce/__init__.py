@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from coalface.reproduce import fedface, fedfv, real_lfw
+from coalface.reproduce import fedface, fedfv, fedgpad, real_lfw, real_stills
 from coalface.reproduce.artefact import Artefact
+from coalface.reproduce.detectors import DetectorArtefact
 
-ARTEFACTS: dict[str, Artefact] = {**fedface.ARTEFACTS, **fedfv.ARTEFACTS, **real_lfw.ARTEFACTS}
+ARTEFACTS: dict[str, Artefact | DetectorArtefact] = {
+    **fedface.ARTEFACTS,
+    **fedfv.ARTEFACTS,
+    **fedgpad.ARTEFACTS,
+    **real_lfw.ARTEFACTS,
+    **real_stills.ARTEFACTS,
+}

@@ -58,7 +58,7 @@ def as_result(
             for row in rows
         ],
         "run": to_json(artefact.scales[scale].run),
-        "made": _machines(by_seed),
+        "made": machines(by_seed),
     }
 
 
@@ -85,7 +85,7 @@ def as_markdown(result: dict[str, Any]) -> str:
     rows = []
     for row in result["rows"]:
         theirs = [f"{value:.2f}" for value in row["printed"]] or ["–"] * len(printed)
-        line = [row["label"], *(_cell(row["ours"][heading]) for heading in result["columns"]), *theirs]
+        line = [row["label"], *(cell(row["ours"][heading]) for heading in result["columns"]), *theirs]
         line.append(f"{statistics.mean(row['effective_rank']):.1f}")
         if gains:
             line.append(gains.get(row["label"], "–"))
@@ -93,18 +93,18 @@ def as_markdown(result: dict[str, Any]) -> str:
     seeds = ", ".join(map(str, result["seeds"]))
     spread = "mean ± standard deviation" if len(result["seeds"]) > 1 else "one seed: no spread"
     about = f"Seeds {seeds} ({spread}), scale {result['scale']}. {result['remarks']}".strip()
-    machine = "; ".join(_places(result["made"]))
+    machine = "; ".join(places(result["made"]))
     table = markdown_table(rows, header)
     return f"## {result['what']}\n\n{table}\n\n{about}\n\n`{result['command']}` on {machine}.\n"
 
 
-def _machines(by_seed: dict[int, Measured]) -> list[dict[str, Any]]:
+def machines(by_seed: dict[int, Measured]) -> list[dict[str, Any]]:
     """Where, when and by which version the rows were measured: each one once."""
     found = {json.dumps(row["made"], sort_keys=True): row["made"] for rows in by_seed.values() for row in rows.values()}
     return list(found.values())
 
 
-def _places(machines: list[dict[str, Any]]) -> list[str]:
+def places(machines: list[dict[str, Any]]) -> list[str]:
     """Each machine and day once, with the commits that ran there."""
     commits: dict[str, list[str]] = {}
     for made in machines:
@@ -127,6 +127,7 @@ def _gains(result: dict[str, Any]) -> dict[str, str]:
     return gains
 
 
-def _cell(values: list[float]) -> str:
+def cell(values: list[float]) -> str:
+    """Mean ± standard deviation over the seeds, in percent."""
     mean = f"{100 * statistics.mean(values):.1f}"
     return f"{mean} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else mean

@@ -10,8 +10,10 @@ import torch
 
 from coalface.config import ConfigError
 from coalface.report.progress import Progress
-from coalface.reproduce import ARTEFACTS, writing
+from coalface.reproduce import ARTEFACTS, detector_tables, writing
+from coalface.reproduce.detectors import DetectorArtefact
 from coalface.reproduce.real_lfw import RealArtefact
+from coalface.reproduce.real_stills import StillsArtefact
 
 TEACH = (
     "Trains every row for every seed and writes result.json, table.md and the figures. A row that is finished is not "
@@ -22,7 +24,7 @@ TEACH = (
 def reproduce(options: argparse.Namespace, command: str, device: torch.device) -> None:
     """Make a paper's table or figure again."""
     artefact = ARTEFACTS[options.artefact]
-    if isinstance(artefact, RealArtefact):
+    if isinstance(artefact, RealArtefact | StillsArtefact):
         if options.data is None:
             raise ConfigError(f"{options.artefact} needs photographs: add --data FOLDER with the packs")
         artefact = artefact.on(options.data, options.cache)
@@ -30,18 +32,19 @@ def reproduce(options: argparse.Namespace, command: str, device: torch.device) -
         raise ConfigError(f"{options.artefact} has scales {', '.join(artefact.scales)}, not {options.scale}")
     out = options.out / f"{options.artefact}-{options.scale}"
     rows_out = options.out / f"{artefact.rows_of or options.artefact}-{options.scale}"
-    rows = artefact.rows(artefact.scales[options.scale])
+    rows: Any = artefact.rows(artefact.scales[options.scale])  # type: ignore[arg-type]  # a scale of its own kind
     if options.rows:
         rows = [row for row in rows if any(wanted.lower() in row.label.lower() for wanted in options.rows)]
         if not rows:
             raise ConfigError(f"no row of {options.artefact} is like {', '.join(options.rows)}")
     measured: dict[int, Any] = {}
+    write: Any = detector_tables if isinstance(artefact, DetectorArtefact) else writing
     with Progress(quiet=options.quiet) as progress:
         for seed in options.seeds:
             progress.say(f"{options.artefact}, {options.scale}, seed {seed}")
             bench = artefact.bench(options.scale, seed, rows_out / f"seed{seed}", device, progress, command)
             measured[seed] = bench.measure(rows)
-    print(writing.write(artefact, writing.as_result(artefact, options.scale, rows, measured, command), out))
+    print(write.write(artefact, write.as_result(artefact, options.scale, rows, measured, command), out))
     print(f"written: {out}")
 
 
@@ -52,7 +55,7 @@ def arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--scale", choices=("smoke", "cpu", "paper"), default="cpu", help="default: cpu")
     sub.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED", help="default: 0 1 2")
     sub.add_argument("--rows", nargs="+", metavar="TEXT", help="only rows whose label contains one of these")
-    sub.add_argument("--data", type=Path, metavar="DIR", help="of real-lfw: the folder of the packs of photographs")
+    sub.add_argument("--data", type=Path, metavar="DIR", help="of real-…: the folder of the packs of photographs")
     sub.add_argument(
         "--cache", type=Path, default=Path("out/photographs"), metavar="DIR", help="where packs are unpacked"
     )
