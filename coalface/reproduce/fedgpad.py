@@ -24,6 +24,7 @@ from coalface.data.centres import FOUR, DomainData
 from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.method import Method
+from coalface.numerics import Numerics
 from coalface.reproduce import detector_figures as figures
 from coalface.reproduce.artefact import ScaleName
 from coalface.reproduce.detectors import DetectorArtefact, Row
@@ -33,26 +34,27 @@ CENTRES = {"M": ("O", "C", "I"), "C": ("O", "M", "I"), "I": ("O", "C", "M"), "O"
 Printed = Mapping[str, tuple[float, ...]]  # user -> the paper's HTER, EER and AUC
 
 
-def _scale(size: int, width: int, data: DomainData, rounds: int, training: Training) -> DetectionRun:
+def _scale(size: int, width: int, data: DomainData, rounds: int, numerics: Numerics) -> DetectionRun:
+    """Every method, from fresh weights, passes as often through as many frames. 18 rounds are one pass of FedMA."""
     return DetectionRun(
         width=width,
+        numerics=numerics,
         data=replace(data, size=size),
         rounds=Rounds(rounds=rounds, checkpoint_every=rounds),
-        training=training,
+        training=Training(rate=1e-3, batch=32, optimiser="adam", balanced=True),
         ends=(),
     )
 
 
-ADAM = Training(rate=1e-3, batch=32, optimiser="adam", balanced=True)
 SCALES: dict[ScaleName, DetectionRun] = {
     "smoke": _scale(
-        32, 2, DomainData(subjects=2, dev_subjects=2, test_subjects=2, videos=3, frames=1), 1, ADAM
+        32, 2, DomainData(subjects=2, dev_subjects=2, test_subjects=2, videos=3, frames=1), 1, Numerics()
     ),
     "cpu": _scale(
-        32, 8, DomainData(subjects=40, dev_subjects=20, test_subjects=40, videos=3, frames=2), 18, ADAM
+        32, 8, DomainData(subjects=30, dev_subjects=20, test_subjects=40, videos=2, frames=2), 18, Numerics()
     ),
-    "paper": _scale(
-        256, 64, DomainData(subjects=40, dev_subjects=20, test_subjects=40, videos=3, frames=4), 36, ADAM
+    "paper": _scale(  # the paper's networks and images, at a fraction of its frames
+        256, 64, DomainData(subjects=20, dev_subjects=10, test_subjects=20, videos=3, frames=1), 18, Numerics("bf16")
     ),
 }  # fmt: skip
 
