@@ -6,6 +6,7 @@ Its stages are those of an ``Experiment``: the same rounds, checkpoints, engines
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from coalface.algorithms import METHODS
 from coalface.config import DetectionRun, method_name, to_json
 from coalface.data.attacks import draw_domain
 from coalface.data.centres import DomainWorld, load
+from coalface.data.recordings import ATTACKS, Recordings
 from coalface.experiment import disclosure, json_bytes, traffic
 from coalface.liveness import liveness
 from coalface.method import Method
@@ -25,12 +27,14 @@ from coalface.models import complete_settings
 from coalface.models.checkpoints import load_weights, save_weights
 from coalface.models.net import Net, Weights
 from coalface.protocols.leave_one_out import judge, scored
+from coalface.report.detection_page import page
 from coalface.report.progress import Progress
 from coalface.report.tables import markdown_table
 from coalface.stages import EngineName, Stages, models
 from coalface.store import Stage, explained, write_atomically
 
 RATES = ("hter", "eer", "auc")
+SAMPLES = 8  # frames of a kind in the report
 
 
 class Detection:
@@ -46,13 +50,14 @@ class Detection:
         engine: EngineName = "auto",
         world: DomainWorld | None = None,
     ) -> None:
-        """``world`` are recordings that are there already; without it they are drawn."""
+        """``world`` are recordings that are there already, and may be of real people; without it they are drawn."""
         self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
         self.engine_name = engine
         self.began = time.perf_counter()
         run.numerics.switch_on()
         self.net = detector_net(run)
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
+        self.synthetic = world is None
         self.world = world or self._drawn()
         self.stages = Stages(run, self.net, device, progress, self.scores, engine)
         self.stages.check(self.world.clients)
@@ -91,7 +96,16 @@ class Detection:
             **provenance.describe(self.device),
         }
         write_atomically(self.out / "result.json", json_bytes(result))
+        write_atomically(self.out / "report.html", page(result, rounds, ledger, self.sample_frames()).encode())
         return result
+
+    def sample_frames(self) -> dict[str, Tensor]:
+        """A few of the users' frames, live and by kind of attack: synthetic ones, real faces never enter a report."""
+        test, shown = self.world.test, {}
+        for kind in test.attack.unique().tolist() if self.synthetic else []:
+            mine = test.images[test.attack == kind]
+            shown[ATTACKS[kind]] = mine[:: max(1, len(mine) // SAMPLES)][:SAMPLES].cpu()
+        return shown
 
     def first_weights(self) -> Weights:
         """The weights that the server sends out first: loaded, or fresh."""
@@ -106,17 +120,24 @@ class Detection:
     def judged(self, method: Method, server: Any, stage: Stage | None, replicates: int) -> list[dict[str, Any]]:
         """Rates on the users' recordings at the centres' threshold: of the detector, or of each centre's own."""
         several = models(method, server, stage)
-        rows = []
-        for detectors in [[model] for model in several] if method.personal else [several]:
+        if not method.personal:
+            return [self._judged(several, self.world.dev, replicates)]
+        assert stage is not None  # where centres keep their own
+        names = list(self.world.dev)
+        alone = zip([names[centre] for centre in stage.private.clients()], several, strict=True)
+        # A centre on its own has nobody else's recordings to find a threshold with.
+        return [self._judged([model], {name: self.world.dev[name]}, replicates) for name, model in alone]
 
-            def scorer(images: Tensor, detectors: list[Weights] = detectors) -> Tensor:
-                return liveness(self.net, detectors, images)
+    def _judged(self, detectors: list[Weights], dev_of: Mapping[str, Recordings], replicates: int) -> dict[str, Any]:
+        def scorer(images: Tensor) -> Tensor:
+            return liveness(self.net, detectors, images)
 
-            dev = {name: scored(scorer, recordings) for name, recordings in self.world.dev.items()}
-            test = scored(scorer, self.world.test)
-            found = judge(self.run.data.target, test, dev, self.run.seed, replicates=replicates)
-            rows.append(found.as_dict())
-        return rows
+        dev = {name: scored(scorer, recordings) for name, recordings in dev_of.items()}
+        test = scored(scorer, self.world.test)
+        return {
+            **judge(self.run.data.target, test, dev, self.run.seed, replicates=replicates).as_dict(),
+            **test.curves(),
+        }
 
     def _drawn(self) -> DomainWorld:
         with self.progress.stage("recordings", total=1) as bar:

@@ -6,7 +6,6 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,20 +30,13 @@ SMALL = DetectionRun(
 
 
 @pytest.fixture(autouse=True)
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise for recordings, and a judge that reports the mean score of live frames as every rate."""
+def noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise for recordings."""
 
     def draw_domain(name: str, split: str, *rest: object) -> Recordings:
         return noise_recordings(sum(map(ord, name + split)))
 
-    def judge(target: str, test: Any, dev: dict[str, Any], seed: int, replicates: int) -> Any:
-        mean = float(test[0][test[1] == 0].mean())
-        return SimpleNamespace(as_dict=lambda: {unit: dict.fromkeys(("hter", "eer", "auc"), mean) for unit in UNITS})
-
-    UNITS = ("frame", "video")
     monkeypatch.setattr("coalface.detection.draw_domain", draw_domain)
-    monkeypatch.setattr("coalface.detection.judge", judge)
-    monkeypatch.setattr("coalface.detection.scored", lambda scorer, held: (scorer(held.images), held.attack))
 
 
 def executed(run: DetectionRun, out: Path) -> dict[str, Any]:
@@ -61,6 +53,8 @@ def test_a_run_stands_between_its_ends(tmp_path: Path) -> None:
     single = [row["frame"]["hter"] for row in result["metrics"]["single"]]
     assert f"{100 * sum(single) / 3:.1f}" in table(result).splitlines()[-2]
     assert (tmp_path / "model.safetensors").exists()
+    origins = [row["frame"]["threshold_origin"] for row in result["metrics"]["single"]]
+    assert origins == [f"EER on frames of dev of {centre}" for centre in "OCI"]  # a centre alone has its own threshold
 
 
 @pytest.mark.parametrize("method", [FedGPAD(), Fused()])

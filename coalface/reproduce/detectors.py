@@ -21,7 +21,6 @@ from coalface.data.recordings import Recordings
 from coalface.detection import Detection
 from coalface.liveness import features, liveness
 from coalface.method import Method
-from coalface.metrics.rates import roc_curve
 from coalface.models.net import Net
 from coalface.protocols.leave_one_out import Scored, judge, scored
 from coalface.report.progress import Progress
@@ -29,7 +28,6 @@ from coalface.reproduce.artefact import ScaleName
 from coalface.stages import Outcome
 from coalface.store import write_atomically
 
-ROC_POINTS = 100  # of a curve in a result file
 DRAWN_FRAMES, DRAWN_DIRECTIONS = 40, 10  # of each domain's live frames, and of its attacks; directions that vary most
 BY_SUBJECT = 1000  # resamples for the intervals
 
@@ -182,10 +180,7 @@ class DetectorBench:
 
 
 def _tested(name: str, test: Scored, dev: Mapping[str, Scored], seed: int) -> dict[str, Any]:
-    found = judge(name, test, dev, seed, replicates=BY_SUBJECT).as_dict()
-    live = test.attack == 0
-    curve = roc_curve(test.scores[~live], test.scores[live], ROC_POINTS)
-    return {**found, "roc": [[round(float(value), 4) for value in part] for part in curve]}
+    return {**judge(name, test, dev, seed, replicates=BY_SUBJECT).as_dict(), **test.curves()}
 
 
 def _flattened(points: Tensor) -> list[list[float]]:
