@@ -39,7 +39,7 @@ def draw_scores(result: Any, name: str) -> Figure:
         axes.set_xlabel("score: probability of live")
         axes.set_xlim(0, 1)
         axes.set_yticks([])
-        axes.legend(loc="upper center")
+        axes.legend(loc="best")
     return figure
 
 

@@ -21,6 +21,7 @@ from coalface.report.png import data_uri, encode_png
 from coalface.report.reading import Row
 
 RATES = ("hter", "eer", "auc", "acer", "bpcer")
+ENDS = {"single": "single: one centre's own, mean", "all": "all: every recording in one place"}
 PLACES = {"single": "start", "all": "central"}  # which of the recognition page's colours an end has
 
 
@@ -49,17 +50,16 @@ def _headline(result: Row) -> str:
     """The outcome in a sentence, and a tile for the method and each of its ends."""
     means = {name: _mean(rows, "frame", "hter") for name, rows in result["metrics"].items()}
     users, mine = result["metrics"][result["method"]][0]["target"], _percent(means[result["method"]])
-    lead = f"Users of {users}, whom no data centre has seen: the half total error rate is {mine}"
-    others = [f"{_percent(mean)} by {_called(name)}" for name, mean in means.items() if name != result["method"]]
+    lead = f"On users of {users}, whom no data centre has seen, the half total error rate is {mine}."
     tiles = "".join(
         f'<div class="tile {PLACES.get(name, "method") if name != result["method"] else "method"}">'
-        f"<span>{escape(name)}</span><b>{_percent(mean)}</b><small>HTER of frames</small></div>"
+        f"<span>{escape(ENDS.get(name, name))}</span><b>{_percent(mean)}</b><small>HTER of frames</small></div>"
         for name, mean in means.items()
     )
     kind = f"{result['model']} · {result['clients']} data centres · {result['rounds']:,} rounds"
     return (
         f'<header><p class="kind">{escape(kind)}</p><h1>{escape(str(result["title"]))}</h1>'
-        f'<p class="lead">{escape("; ".join([lead, *others]))}.</p><div class="tiles">{tiles}</div></header>'
+        f'<p class="lead">{escape(lead)}</p><div class="tiles">{tiles}</div></header>'
     )
 
 
@@ -139,11 +139,6 @@ def _frames(frames: Mapping[str, Tensor]) -> str:
 
 def _mean(rows: Sequence[Row], unit: str, rate: str) -> float:
     return float(statistics.mean(row[unit][rate] for row in rows))
-
-
-def _called(name: str) -> str:
-    words = {"single": "one centre's detector alone (mean)", "all": "all recordings in one place"}
-    return words.get(name, name)
 
 
 def _percent(value: float) -> str:

@@ -39,7 +39,7 @@ ROUNDS = [{"round": number, "void": False, "seconds": 1.0, "losses": {"loss": 1 
 def test_the_page_says_how_it_ended_and_what_left() -> None:
     """Single is the mean of 40 and 50 %."""
     parsed = read(page(RESULT, ROUNDS, frames={"live": torch.zeros(2, 3, 8, 8, dtype=torch.uint8)}))
-    assert "the half total error rate is 30.0 %" in parsed.text and "45.0 % by one centre" in parsed.text
+    assert "the half total error rate is 30.0 %" in parsed.text and "one centre's own, mean 45.0 %" in parsed.text
     for words in ("fedpad, by frame", "30.0 [25.0–35.0]", "single, C, by video", "50.0 %", "Nobody here exists"):
         assert words in parsed.text
     assert "What leaves a client" in parsed.text and "<M>" in parsed.text
