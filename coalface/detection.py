@@ -20,6 +20,7 @@ from coalface.config import DetectionRun, method_name, to_json
 from coalface.data.attacks import draw_domain
 from coalface.data.centres import DomainWorld, load
 from coalface.data.recordings import ATTACKS, Recordings
+from coalface.data.spoof_folders import FolderDomains, sampling
 from coalface.experiment import disclosure, json_bytes, traffic
 from coalface.liveness import liveness
 from coalface.method import Method
@@ -57,7 +58,7 @@ class Detection:
         run.numerics.switch_on()
         self.net = detector_net(run)
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
-        self.synthetic = world is None
+        self.synthetic = world is None and run.data.source == "synthetic"
         self.world = world or self._drawn()
         self.stages = Stages(run, self.net, device, progress, self.scores, engine)
         self.stages.check(self.world.clients)
@@ -85,6 +86,7 @@ class Detection:
             "seed": run.seed,
             "rounds": run.rounds.rounds,
             "clients": len(self.world.clients),
+            "recordings": self.recordings(),
             "metrics": metrics,
             "disclosure": disclosure(run.method),
             "bytes": traffic(ledger),
@@ -98,6 +100,13 @@ class Detection:
         write_atomically(self.out / "result.json", json_bytes(result))
         write_atomically(self.out / "report.html", page(result, rounds, ledger, self.sample_frames()).encode())
         return result
+
+    def recordings(self) -> str:
+        """Where frames come from, how many there are, and what is cut out of them."""
+        data, test = self.run.data, self.world.test
+        how = "synthetic" if data.source == "synthetic" else f"real; {sampling(data.frames)}; stills whole"
+        counts = f"{int(self.world.clients.counts().sum()):,} frames train, {len(test):,} test"
+        return f"{how}; {data.size} × {data.size} pixels; {counts}"
 
     def sample_frames(self) -> dict[str, Tensor]:
         """A few of the users' frames, live and by kind of attack: synthetic ones, real faces never enter a report."""
@@ -141,7 +150,8 @@ class Detection:
 
     def _drawn(self) -> DomainWorld:
         with self.progress.stage("recordings", total=1) as bar:
-            world = load(self.run.data, self.run.seed, self.device, draw_domain)
+            draw = draw_domain if self.synthetic else FolderDomains(Path(self.run.data.source))
+            world = load(self.run.data, self.run.seed, self.device, draw)
             bar.advance(1)
         return world
 
@@ -171,4 +181,4 @@ def table(result: dict[str, Any]) -> str:
     for name, judged in result["metrics"].items():
         means = [sum(row[unit][rate] for row in judged) / len(judged) for unit in ("frame", "video") for rate in RATES]
         rows.append([name, *(f"{100 * mean:.1f}" for mean in means)])
-    return f"{result['title']}\n\n{markdown_table(rows, header)}"
+    return f"{result['title']}\n\n{markdown_table(rows, header)}\n\n{result['recordings']}"

@@ -20,6 +20,7 @@ FOUR = ("O", "C", "I", "M")  # OULU-NPU, CASIA-MFSD, Idiap Replay-Attack, MSU-MF
 class DomainData:
     """Which domains are data centres, which is the users', and how much is recorded in each."""
 
+    source: str = "synthetic"  # or a folder of real domains (``spoof_folders``)
     target: str = "M"  # the users' domain, which nobody trains on
     centres: tuple[str, ...] = ()  # empty: those of O, C, I and M that are not the target
     size: int = 64  # pixels
@@ -31,6 +32,8 @@ class DomainData:
     kinds: tuple[str, ...] = ()  # of attack, one for each centre, which knows no other; empty: all kinds everywhere
 
     def __post_init__(self) -> None:
+        if self.source != "synthetic" and not self.centres:
+            raise ValueError(f"which folders in {self.source} are the data centres? Set data.centres, a list")
         if self.target in self.centres:
             raise ValueError(f"{self.target} is the users' domain: it cannot be a data centre too")
         if len(set(self.centres)) < len(self.centres):
