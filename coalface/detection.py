@@ -139,7 +139,7 @@ class Detection:
 
     def _judged(self, detectors: list[Weights], dev_of: Mapping[str, Recordings], replicates: int) -> dict[str, Any]:
         def scorer(images: Tensor) -> Tensor:
-            return liveness(self.net, detectors, images)
+            return liveness(self.net, detectors, images).cpu()
 
         dev = {name: scored(scorer, recordings) for name, recordings in dev_of.items()}
         test = scored(scorer, self.world.test)

@@ -130,7 +130,7 @@ class DetectorBench:
         )
 
         def scorer(images: Tensor) -> Tensor:
-            return liveness(detection.net, done.models, images)
+            return liveness(detection.net, done.models, images).cpu()
 
         dev = {name: scored(scorer, recordings) for name, recordings in world.dev.items()}
         users = [name for name in self.domains if name not in run.data.centres]
