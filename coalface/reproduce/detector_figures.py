@@ -36,7 +36,7 @@ def roc(result: dict[str, Any], by: str, user: str) -> Figure:
         axes.set_xlabel("attacks that pass (APCER, kinds pooled)")
         axes.set_ylabel("live that pass (1 − BPCER)")
         axes.set_title(f"→ {user}", loc="left", fontsize=9.5, color=INK)
-        axes.legend(fontsize=7.5)
+        axes.legend(fontsize=7.5, loc="lower right")
     return figure
 
 
