@@ -42,6 +42,7 @@ class Row:
     target: str
     printed: tuple[float, ...] = ()  # the paper's HTER, EER and AUC; empty: the paper has no such row
     kinds: tuple[str, ...] = ()  # of attack, one for each centre; empty: all
+    change: Callable[[DetectionRun], DetectionRun] | None = None  # of the scale's run, where this row trains otherwise
 
     @property
     def trained_on(self) -> str:
@@ -57,7 +58,8 @@ class Row:
         """The run that trains this row's detector. It knows nothing of the row's users: any others will do as well."""
         first = next(name for name in domains if name not in self.centres)
         data = replace(run.data, centres=self.centres, target=first, kinds=self.kinds)
-        return replace(run, method=self.method, data=data)
+        mine = replace(run, method=self.method, data=data)
+        return self.change(mine) if self.change else mine
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from coalface.liveness import features
 from coalface.models.net import Net
 from coalface.reproduce import ARTEFACTS, detector_tables
 from coalface.reproduce.detectors import DetectorArtefact, Row
-from coalface.reproduce.fedgpad import FIVE, SCALES
+from coalface.reproduce.fedgpad import FIVE, SCALES, one_step_a_round
 from coalface.reproduce.real_stills import Stills
 from coalface.stages import Stages
 
@@ -56,6 +56,13 @@ def test_a_row_trains_on_its_centres_and_kinds_whoever_the_users_are() -> None:
     narrow = Row("FedPAD", FedPAD(), ("I", "O"), "M", kinds=("print", "replay"))
     assert narrow.label == "FedPAD, I (print)&O (replay) → M"
     assert narrow.of(SCALES["cpu"], FIVE).data.kinds == ("print", "replay")
+
+
+def test_the_releases_round_is_one_step() -> None:
+    """30 subjects × 2 videos × 2 frames, live and attack, are 240 frames: 8 batches of 32, 18 times over."""
+    run = one_step_a_round(SCALES["cpu"])
+    assert run.rounds.rounds == 144 and run.training.images_per_round == 32 and run.training.batch == 0
+    assert run.training.rate == 0.01
 
 
 def test_the_papers_rows_are_as_printed() -> None:
