@@ -22,12 +22,12 @@ from coalface.data.centres import DomainWorld, load
 from coalface.data.recordings import ATTACKS, Recordings
 from coalface.data.spoof_folders import FolderDomains, sampling
 from coalface.experiment import disclosure, json_bytes, traffic
-from coalface.liveness import liveness
+from coalface.liveness import at_home, liveness
 from coalface.method import Method
 from coalface.models import complete_settings
 from coalface.models.checkpoints import load_weights, save_weights
 from coalface.models.net import Net, Weights
-from coalface.protocols.leave_one_out import judge, scored
+from coalface.protocols.leave_one_out import Scored, Scorer, judge, scored
 from coalface.report.detection_page import page
 from coalface.report.progress import Progress
 from coalface.report.tables import markdown_table
@@ -79,7 +79,7 @@ class Detection:
         metrics |= {end: self._end(end)["metrics"][end] for end in run.ends if end != name}
         ledger, rounds = done.stage.ledger(), done.stage.rounds()
         result = {
-            "title": f"{name}, {'&'.join(run.data.sources())} → {run.data.target}",
+            "title": f"{name}{' at home' * run.at_home}, {'&'.join(run.data.sources())} → {run.data.target}",
             "method": name,
             "model": self.net.name,
             "command": self.command,
@@ -138,15 +138,18 @@ class Detection:
         return [self._judged([model], {name: self.world.dev[name]}, replicates) for name, model in alone]
 
     def _judged(self, detectors: list[Weights], dev_of: Mapping[str, Recordings], replicates: int) -> dict[str, Any]:
-        def scorer(images: Tensor) -> Tensor:
-            return liveness(self.net, detectors, images).cpu()
+        def here(name: str, recordings: Recordings) -> Scored:
+            return scored(self.scorer(detectors, self.world.home[name] if self.run.at_home else None), recordings)
 
-        dev = {name: scored(scorer, recordings) for name, recordings in dev_of.items()}
-        test = scored(scorer, self.world.test)
-        return {
-            **judge(self.run.data.target, test, dev, self.run.seed, replicates=replicates).as_dict(),
-            **test.curves(),
-        }
+        target = self.run.data.target
+        dev = {name: here(name, recordings) for name, recordings in dev_of.items()}
+        test = here(target, self.world.test)
+        return {**judge(target, test, dev, self.run.seed, replicates=replicates).as_dict(), **test.curves()}
+
+    def scorer(self, detectors: list[Weights], home: Tensor | None) -> Scorer:
+        """What detectors say together, as they were sent or with statistics of these live frames; on the host."""
+        used = detectors if home is None else [at_home(self.net, weights, home) for weights in detectors]
+        return lambda images: liveness(self.net, used, images).cpu()
 
     def _drawn(self) -> DomainWorld:
         with self.progress.stage("recordings", total=1) as bar:

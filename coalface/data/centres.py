@@ -71,6 +71,7 @@ class DomainWorld:
     clients: Population
     dev: dict[str, Recordings]
     test: Recordings
+    home: dict[str, Tensor]  # domain -> live frames there, of nobody who is tested: for statistics of the place
 
 
 def load(data: DomainData, seed: int, device: torch.device, draw: DrawDomain) -> DomainWorld:
@@ -85,11 +86,10 @@ def load(data: DomainData, seed: int, device: torch.device, draw: DrawDomain) ->
             return all_kinds
         return {name: _only(kind, all_kinds[name]) for name, kind in zip(data.sources(), data.kinds, strict=True)}
 
-    return DomainWorld(
-        clients=centres(list(known("train", data.subjects).values())),
-        dev=known("dev", data.dev_subjects),
-        test=drawn(data.target, "test", data.test_subjects),
-    )
+    train, dev = known("train", data.subjects), known("dev", data.dev_subjects)
+    test, others = (drawn(data.target, *split) for split in (("test", data.test_subjects), ("dev", data.dev_subjects)))
+    home = {name: held.images[held.live] for name, held in {**train, data.target: others}.items()}
+    return DomainWorld(centres(list(train.values())), dev, test, home)
 
 
 def _only(kind: str, recordings: Recordings) -> Recordings:

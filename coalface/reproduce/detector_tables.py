@@ -42,7 +42,7 @@ def as_result(
         "rows": [
             {
                 "label": row.label,
-                "method": row.name,
+                "method": row.shown,
                 "centres": row.trained_on,
                 "user": row.target,
                 "printed": list(row.printed),

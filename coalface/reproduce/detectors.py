@@ -19,9 +19,9 @@ from coalface.config import ConfigError, DetectionRun
 from coalface.data.centres import DrawDomain, load
 from coalface.data.recordings import Recordings
 from coalface.detection import Detection
-from coalface.liveness import features, liveness
+from coalface.liveness import features
 from coalface.method import Method
-from coalface.models.net import Net
+from coalface.models.net import Net, Weights
 from coalface.protocols.leave_one_out import Scored, judge, scored
 from coalface.report.progress import Progress
 from coalface.reproduce.artefact import ScaleName
@@ -42,6 +42,7 @@ class Row:
     target: str
     printed: tuple[float, ...] = ()  # the paper's HTER, EER and AUC; empty: the paper has no such row
     kinds: tuple[str, ...] = ()  # of attack, one for each centre; empty: all
+    at_home: bool = False  # whoever uses the detector takes batch-norm statistics from live frames of their own
     change: Callable[[DetectionRun], DetectionRun] | None = None  # of the scale's run, where this row trains otherwise
 
     @property
@@ -52,7 +53,12 @@ class Row:
 
     @property
     def label(self) -> str:
-        return f"{self.name}, {self.trained_on} → {self.target}"
+        return f"{self.shown}, {self.trained_on} → {self.target}"
+
+    @property
+    def shown(self) -> str:
+        """The method in words."""
+        return f"{self.name} at home" if self.at_home else self.name
 
     def of(self, run: DetectionRun, domains: Sequence[str]) -> DetectionRun:
         """The run that trains this row's detector. It knows nothing of the row's users: any others will do as well."""
@@ -104,7 +110,11 @@ class DetectorBench:
 
     def measure(self, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
         """Every row's measurements, by label."""
-        return {row.label: {**(found := self._stage(row)), "tested": found["tested"][row.target]} for row in rows}
+        measured = {}
+        for row in rows:
+            found = self._stage(row)
+            measured[row.label] = {**found, **found["at_home" if row.at_home else "as_sent"][row.target]}
+        return measured
 
     def _stage(self, row: Row) -> dict[str, Any]:
         """A detector's measurements on all domains: found on disk, or made now."""
@@ -131,22 +141,45 @@ class DetectorBench:
             title, folder, run.method, world.clients, detection.first_weights(), run.rounds, run.training
         )
 
-        def scorer(images: Tensor) -> Tensor:
-            return liveness(detection.net, done.models, images).cpu()
-
-        dev = {name: scored(scorer, recordings) for name, recordings in world.dev.items()}
         users = [name for name in self.domains if name not in run.data.centres]
         seen = {name: self._drawn_for(name, "test", run.data.test_subjects) for name in users}
         rounds = done.stage.rounds()
         return {
-            "tested": {name: _tested(name, scored(scorer, held), dev, run.seed) for name, held in seen.items()},
-            "dev": {name: judge(name, mine, dev, run.seed, replicates=0).as_dict() for name, mine in dev.items()},
+            "as_sent": self._tested(detection, done.models, seen, None),
+            "at_home": self._tested(detection, done.models, seen, world.home | self._homes(users)),
             "features": self._features(detection.net, done, seen) if self.keep_features else None,
             "engine": done.engine,
             "rounds": len(rounds),
             "frames": sum(entry["images"] for entry in done.stage.ledger()),
             "seconds": sum(entry["seconds"] for entry in rounds),
         }
+
+    def _homes(self, users: Sequence[str]) -> dict[str, Tensor]:
+        """Live frames of people in each users' domain who are not tested."""
+        dev = {name: self._drawn_for(name, "dev", self.run.data.dev_subjects) for name in users}
+        return {name: held.images[held.live] for name, held in dev.items()}
+
+    def _tested(
+        self,
+        detection: Detection,
+        models: list[Weights],
+        seen: Mapping[str, Recordings],
+        homes: Mapping[str, Tensor] | None,
+    ) -> dict[str, Any]:
+        """By user: rates and curves, and how the centres' dev subjects fare at the same threshold."""
+
+        def here(name: str, recordings: Recordings) -> Scored:
+            return scored(detection.scorer(models, homes[name] if homes else None), recordings)
+
+        dev = {name: here(name, recordings) for name, recordings in detection.world.dev.items()}
+        seed = self.run.seed
+        own = {name: judge(name, mine, dev, seed, replicates=0).as_dict() for name, mine in dev.items()}
+        tested = {}
+        for name, recordings in seen.items():
+            test = here(name, recordings)
+            rates = judge(name, test, dev, seed, replicates=BY_SUBJECT).as_dict()
+            tested[name] = {"tested": {**rates, **test.curves()}, "dev": own}
+        return tested
 
     def _features(self, net: Net, done: Outcome, seen: Mapping[str, Recordings]) -> dict[str, Any] | None:
         """Of one detector: what it makes of some frames of its centres and of users, for a picture of them."""
@@ -179,10 +212,6 @@ class DetectorBench:
     def _drawn_for(self, name: str, split: str, subjects: int) -> Recordings:
         data = self.run.data
         return self._drawn(name, split, subjects, data.videos, data.frames, data.size, self.run.seed, self.device)
-
-
-def _tested(name: str, test: Scored, dev: Mapping[str, Scored], seed: int) -> dict[str, Any]:
-    return {**judge(name, test, dev, seed, replicates=BY_SUBJECT).as_dict(), **test.curves()}
 
 
 def _flattened(points: Tensor) -> list[list[float]]:

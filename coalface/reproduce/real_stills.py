@@ -123,6 +123,11 @@ ROWS = (
     *_by_user("FedGPAD without disentanglement", FedGPAD(disentangle=False)),
     *_by_user("All", AllCentres()),
     *_by_user("disguise (ours)", Disguise()),
+    *(
+        replace(row, at_home=True)
+        for name, method in (("FedPAD", FedPAD()), ("FedGPAD", FedGPAD()), ("disguise (ours)", Disguise()))
+        for row in _by_user(name, method)
+    ),
 )
 
 ARTEFACTS = {

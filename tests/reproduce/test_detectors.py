@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from coalface.algorithms.fedpad import FedPAD
 from coalface.cli import main
 from coalface.data.attacks import SPLITS
 from coalface.data.recordings import ATTACKS
-from coalface.liveness import features
-from coalface.models.net import Net
 from coalface.reproduce import ARTEFACTS, detector_tables
 from coalface.reproduce.detectors import DetectorArtefact, Row
 from coalface.reproduce.fedgpad import FIVE, SCALES, one_step_a_round
@@ -29,8 +26,9 @@ def test_tables_share_detectors_on_disk(tmp_path: Path, monkeypatch: pytest.Monk
     """FedPAD on I, C and M stands in Table III with users of O, and in Table IX with users of S."""
     assert reproduced("fedgpad-table3", tmp_path, "--rows", "FedPAD, I&C&M → O") == 0
     measured = json.loads((tmp_path / "fedgpad-smoke" / "seed0" / "fedpad-i-c-m" / "measured.json").read_text())
-    assert list(measured["tested"]) == ["O", "S"] and list(measured["dev"]) == ["I", "C", "M"]
-    assert measured["tested"]["S"]["frame"]["threshold_origin"] == "EER on frames of dev of I&C&M"
+    told = measured["as_sent"]["S"]
+    assert list(measured["as_sent"]) == list(measured["at_home"]) == ["O", "S"] and list(told["dev"]) == ["I", "C", "M"]
+    assert told["tested"]["frame"]["threshold_origin"] == "EER on frames of dev of I&C&M"
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("trained again")
@@ -38,7 +36,8 @@ def test_tables_share_detectors_on_disk(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Stages, "stage", refuse)
     assert reproduced("fedgpad-table9", tmp_path, "--rows", "FedPAD, I&C&M → S") == 0
     result = json.loads((tmp_path / "fedgpad-table9-smoke" / "result.json").read_text())
-    assert result["rows"][0]["ours"]["hter"] == [measured["tested"]["S"]["frame"]["hter"]]
+    assert result["rows"][0]["ours"]["hter"] == [told["tested"]["frame"]["hter"]]
+    assert reproduced("fedgpad-table3", tmp_path, "--rows", "FedPAD at home, I&C&M → O") == 0  # the same detector
 
 
 def test_a_detector_of_other_settings_is_not_taken_for_this_one(
@@ -122,12 +121,3 @@ def test_stills_are_read_by_set_and_split(tmp_path: Path) -> None:
 def _still(pillow: object, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pillow.new("RGB", (16, 16), (120, 90, 60)).save(path)  # type: ignore[attr-defined]
-
-
-def test_features_are_what_the_last_layer_reads() -> None:
-    net = Net("resnet18", outputs=1, width=2)
-    weights = net.fresh(3)
-    images = torch.randint(0, 256, (5, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-    found = features(net, weights, images, batch=2)
-    logits = found @ weights.parameters["fc.weight"].T + weights.parameters["fc.bias"]
-    assert found.shape == (5, 16) and torch.allclose(logits, net(weights, images), atol=1e-5)
