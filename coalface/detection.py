@@ -154,7 +154,7 @@ class Detection:
     def _drawn(self) -> DomainWorld:
         with self.progress.stage("recordings", total=1) as bar:
             draw = draw_domain if self.synthetic else FolderDomains(Path(self.run.data.source))
-            world = load(self.run.data, self.run.seed, self.device, draw)
+            world = load(self.run.data, self.run.seed, self.device, draw, self.run.at_home)
             bar.advance(1)
         return world
 

@@ -57,6 +57,12 @@ def test_a_run_stands_between_its_ends(tmp_path: Path) -> None:
     assert origins == [f"EER on frames of dev of {centre}" for centre in "OCI"]  # a centre alone has its own threshold
 
 
+def test_at_home_other_statistics_judge_the_same_detector(tmp_path: Path) -> None:
+    sent, home = (executed(replace(SMALL, at_home=here), tmp_path / str(here)) for here in (False, True))
+    assert sent["checkpoint_sha256"] == home["checkpoint_sha256"] and home["title"] == "fedpad at home, O&C&I → M"
+    assert sent["metrics"]["fedpad"][0]["histogram"] != home["metrics"]["fedpad"][0]["histogram"]
+
+
 @pytest.mark.parametrize("method", [FedGPAD(), Fused()])
 def test_resumed_from_an_earlier_round_it_ends_the_same(method: Any, tmp_path: Path) -> None:
     run = replace(SMALL, method=method)

@@ -74,8 +74,10 @@ class DomainWorld:
     home: dict[str, Tensor]  # domain -> live frames there, of nobody who is tested: for statistics of the place
 
 
-def load(data: DomainData, seed: int, device: torch.device, draw: DrawDomain) -> DomainWorld:
-    """All recordings of a run. Nobody is in two splits."""
+def load(
+    data: DomainData, seed: int, device: torch.device, draw: DrawDomain, users_at_home: bool = False
+) -> DomainWorld:
+    """All recordings of a run. Nobody is in two splits. Live frames of users who are not tested come if asked for."""
 
     def drawn(name: str, split: str, subjects: int) -> Recordings:
         return draw(name, split, subjects, data.videos, data.frames, data.size, seed, device)
@@ -87,8 +89,9 @@ def load(data: DomainData, seed: int, device: torch.device, draw: DrawDomain) ->
         return {name: _only(kind, all_kinds[name]) for name, kind in zip(data.sources(), data.kinds, strict=True)}
 
     train, dev = known("train", data.subjects), known("dev", data.dev_subjects)
-    test, others = (drawn(data.target, *split) for split in (("test", data.test_subjects), ("dev", data.dev_subjects)))
-    home = {name: held.images[held.live] for name, held in {**train, data.target: others}.items()}
+    test = drawn(data.target, "test", data.test_subjects)
+    places = {**train, data.target: drawn(data.target, "dev", data.dev_subjects)} if users_at_home else train
+    home = {name: held.images[held.live] for name, held in places.items()}
     return DomainWorld(centres(list(train.values())), dev, test, home)
 
 
