@@ -2,8 +2,11 @@
 
     python benchmarks/pack_photographs.py ../shared/data .carry/photographs --size 64
 
-`coalface reproduce real-lfw --data` takes the result as it takes the packs themselves. The images are JPEG again, so
-figures made from them are those of photographs re-encoded at this size and quality: the result says so.
+    python benchmarks/pack_photographs.py ../shared/data .carry/stills --only nuaa128_every4th lcc_like128_balanced
+
+`coalface reproduce real-lfw --data` and `real-stills --data` take the result as they take the packs themselves. The
+images are JPEG again, so figures made from them are those of photographs re-encoded at this size and quality: the
+result says so.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from pathlib import Path
 
 from PIL import Image
 
-PACKS = ("lfw112_pairs", "cfp112", "celeba299_112")
+PACKS = ("lfw112_pairs", "cfp112", "celeba299_112", "nuaa128_every4th", "lcc_like128_balanced")
 
 
 def main() -> None:
@@ -26,9 +29,10 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="a folder that git ignores")
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--quality", type=int, default=90)
+    parser.add_argument("--only", nargs="+", choices=PACKS, default=PACKS, metavar="NAME", help="only these packs")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    for name in PACKS:
+    for name in options.only:
         small = options.out / f"{name}.tar"
         with tarfile.open(options.source / f"{name}.tar.xz") as pack, tarfile.open(small, "w") as shrunk:
             for member in pack:

@@ -220,7 +220,7 @@ def _execute(
         experiment = _described(lambda: kind(run_, out, device, progress, command, options.engine))  # type: ignore[arg-type]
         result: dict[str, Any] = experiment.execute()
     if isinstance(run_, DetectionRun):
-        print(f"{detection_table(result)}\nresult: {out / 'result.json'}")
+        print(f"{detection_table(result)}\nreport: {out / 'report.html'}")
         return result
     tables.print_table(result)
     print(f"report: {out / 'report.html'}")

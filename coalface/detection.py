@@ -6,6 +6,7 @@ Its stages are those of an ``Experiment``: the same rounds, checkpoints, engines
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,19 +19,23 @@ from coalface.algorithms import METHODS
 from coalface.config import DetectionRun, method_name, to_json
 from coalface.data.attacks import draw_domain
 from coalface.data.centres import DomainWorld, load
+from coalface.data.recordings import ATTACKS, Recordings
+from coalface.data.spoof_folders import FolderDomains, sampling
 from coalface.experiment import disclosure, json_bytes, traffic
-from coalface.liveness import liveness
+from coalface.liveness import at_home, liveness
 from coalface.method import Method
 from coalface.models import complete_settings
 from coalface.models.checkpoints import load_weights, save_weights
 from coalface.models.net import Net, Weights
-from coalface.protocols.leave_one_out import judge, scored
+from coalface.protocols.leave_one_out import Scored, Scorer, judge, scored
+from coalface.report.detection_page import page
 from coalface.report.progress import Progress
 from coalface.report.tables import markdown_table
 from coalface.stages import EngineName, Stages, models
 from coalface.store import Stage, explained, write_atomically
 
 RATES = ("hter", "eer", "auc")
+SAMPLES = 8  # frames of a kind in the report
 
 
 class Detection:
@@ -46,13 +51,14 @@ class Detection:
         engine: EngineName = "auto",
         world: DomainWorld | None = None,
     ) -> None:
-        """``world`` are recordings that are there already; without it they are drawn."""
+        """``world`` are recordings that are there already, and may be of real people; without it they are drawn."""
         self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
         self.engine_name = engine
         self.began = time.perf_counter()
         run.numerics.switch_on()
         self.net = detector_net(run)
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
+        self.synthetic = world is None and run.data.source == "synthetic"
         self.world = world or self._drawn()
         self.stages = Stages(run, self.net, device, progress, self.scores, engine)
         self.stages.check(self.world.clients)
@@ -73,13 +79,14 @@ class Detection:
         metrics |= {end: self._end(end)["metrics"][end] for end in run.ends if end != name}
         ledger, rounds = done.stage.ledger(), done.stage.rounds()
         result = {
-            "title": f"{name}, {'&'.join(run.data.sources())} → {run.data.target}",
+            "title": f"{name}{' at home' * run.at_home}, {'&'.join(run.data.sources())} → {run.data.target}",
             "method": name,
             "model": self.net.name,
             "command": self.command,
             "seed": run.seed,
             "rounds": run.rounds.rounds,
             "clients": len(self.world.clients),
+            "recordings": self.recordings(),
             "metrics": metrics,
             "disclosure": disclosure(run.method),
             "bytes": traffic(ledger),
@@ -91,7 +98,23 @@ class Detection:
             **provenance.describe(self.device),
         }
         write_atomically(self.out / "result.json", json_bytes(result))
+        write_atomically(self.out / "report.html", page(result, rounds, ledger, self.sample_frames()).encode())
         return result
+
+    def recordings(self) -> str:
+        """Where frames come from, how many there are, and what is cut out of them."""
+        data, test = self.run.data, self.world.test
+        how = "synthetic" if data.source == "synthetic" else f"real; {sampling(data.frames)}; stills whole"
+        counts = f"{int(self.world.clients.counts().sum()):,} frames train, {len(test):,} test"
+        return f"{how}; {data.size} × {data.size} pixels; {counts}"
+
+    def sample_frames(self) -> dict[str, Tensor]:
+        """A few of the users' frames, live and by kind of attack: synthetic ones, real faces never enter a report."""
+        test, shown = self.world.test, {}
+        for kind in test.attack.unique().tolist() if self.synthetic else []:
+            mine = test.images[test.attack == kind]
+            shown[ATTACKS[kind]] = mine[:: max(1, len(mine) // SAMPLES)][:SAMPLES].cpu()
+        return shown
 
     def first_weights(self) -> Weights:
         """The weights that the server sends out first: loaded, or fresh."""
@@ -106,21 +129,32 @@ class Detection:
     def judged(self, method: Method, server: Any, stage: Stage | None, replicates: int) -> list[dict[str, Any]]:
         """Rates on the users' recordings at the centres' threshold: of the detector, or of each centre's own."""
         several = models(method, server, stage)
-        rows = []
-        for detectors in [[model] for model in several] if method.personal else [several]:
+        if not method.personal:
+            return [self._judged(several, self.world.dev, replicates)]
+        assert stage is not None  # where centres keep their own
+        names = list(self.world.dev)
+        alone = zip([names[centre] for centre in stage.private.clients()], several, strict=True)
+        # A centre on its own has nobody else's recordings to find a threshold with.
+        return [self._judged([model], {name: self.world.dev[name]}, replicates) for name, model in alone]
 
-            def scorer(images: Tensor, detectors: list[Weights] = detectors) -> Tensor:
-                return liveness(self.net, detectors, images)
+    def _judged(self, detectors: list[Weights], dev_of: Mapping[str, Recordings], replicates: int) -> dict[str, Any]:
+        def here(name: str, recordings: Recordings) -> Scored:
+            return scored(self.scorer(detectors, self.world.home[name] if self.run.at_home else None), recordings)
 
-            dev = {name: scored(scorer, recordings) for name, recordings in self.world.dev.items()}
-            test = scored(scorer, self.world.test)
-            found = judge(self.run.data.target, test, dev, self.run.seed, replicates=replicates)
-            rows.append(found.as_dict())
-        return rows
+        target = self.run.data.target
+        dev = {name: here(name, recordings) for name, recordings in dev_of.items()}
+        test = here(target, self.world.test)
+        return {**judge(target, test, dev, self.run.seed, replicates=replicates).as_dict(), **test.curves()}
+
+    def scorer(self, detectors: list[Weights], home: Tensor | None) -> Scorer:
+        """What detectors say together, as they were sent or with statistics of these live frames; on the host."""
+        used = detectors if home is None else [at_home(self.net, weights, home) for weights in detectors]
+        return lambda images: liveness(self.net, used, images).cpu()
 
     def _drawn(self) -> DomainWorld:
         with self.progress.stage("recordings", total=1) as bar:
-            world = load(self.run.data, self.run.seed, self.device, draw_domain)
+            draw = draw_domain if self.synthetic else FolderDomains(Path(self.run.data.source))
+            world = load(self.run.data, self.run.seed, self.device, draw, self.run.at_home)
             bar.advance(1)
         return world
 
@@ -150,4 +184,4 @@ def table(result: dict[str, Any]) -> str:
     for name, judged in result["metrics"].items():
         means = [sum(row[unit][rate] for row in judged) / len(judged) for unit in ("frame", "video") for rate in RATES]
         rows.append([name, *(f"{100 * mean:.1f}" for mean in means)])
-    return f"{result['title']}\n\n{markdown_table(rows, header)}"
+    return f"{result['title']}\n\n{markdown_table(rows, header)}\n\n{result['recordings']}"

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from coalface.models.net import Net, Weights
 
+HOME_FRAMES = 256  # at most, that statistics are taken from
+MOMENTUM = 0.1  # of batch norm: torch's default, which all our networks have
+
 
 def liveness(net: Net, detectors: Weights | Sequence[Weights], images: Tensor, batch: int = 256) -> Tensor:
     """The probability of live [n] for uint8 images, by the running statistics; of several detectors the mean."""
@@ -23,3 +26,37 @@ def liveness(net: Net, detectors: Weights | Sequence[Weights], images: Tensor, b
 def _one(net: Net, weights: Weights, images: Tensor, batch: int) -> Tensor:
     device = next(iter(weights.parameters.values())).device
     return torch.cat([net(weights, chunk.to(device))[:, 0].sigmoid() for chunk in images.split(batch)])
+
+
+def at_home(net: Net, weights: Weights, live: Tensor) -> Weights:
+    """The detector with the batch-norm statistics of the place where it is used: those of live frames there, uint8 [n].
+
+    Adaptive batch normalisation (Li et al. 2016), with nobody's labels: whoever uses a detector is alive.
+    """
+    if len(live) < 2:
+        raise ValueError(f"statistics need two live frames or more, not {len(live)}")
+    device = next(iter(weights.parameters.values())).device
+    here = Weights(weights.parameters, {name: torch.zeros_like(leaf) for name, leaf in weights.statistics.items()})
+    some = live[:: -(-len(live) // HOME_FRAMES)].to(device)
+    with torch.no_grad():
+        net(here, some, batch_statistics=True)  # moves statistics from zero by a tenth of the batch's
+    return Weights(weights.parameters, {name: leaf / MOMENTUM for name, leaf in here.statistics.items()})
+
+
+def features(net: Net, weights: Weights, images: Tensor, batch: int = 256) -> Tensor:
+    """What a detector's last part decides by, [n, d]: FedGPAD's domain-invariant features, or ResNet-18's last ones."""
+    device = next(iter(weights.parameters.values())).device
+    with torch.no_grad():
+        return torch.cat([_features(net, weights, chunk.to(device)) for chunk in images.split(batch)])
+
+
+def _features(net: Net, weights: Weights, images: Tensor) -> Tensor:
+    if net.name == "fedgpad":
+        invariant: Tensor = net.all_outputs(weights, images)[1]
+        return invariant
+    if net.name != "resnet18":
+        raise ValueError(f"which features {net.name} decides by is not known; of resnet18 and fedgpad it is")
+    wide = weights.parameters["fc.weight"].shape[1]
+    as_they_are = {"fc.weight": torch.eye(wide).to(images.device), "fc.bias": torch.zeros(wide).to(images.device)}
+    bare = Net(net.name, net.numerics, **{**net.settings, "outputs": wide})
+    return bare(Weights(weights.parameters | as_they_are, weights.statistics), images)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,21 +30,13 @@ SMALL = DetectionRun(
 
 
 @pytest.fixture(autouse=True)
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise for recordings, and a judge that reports the mean score of live frames as every rate."""
+def noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise for recordings."""
 
     def draw_domain(name: str, split: str, *rest: object) -> Recordings:
         return noise_recordings(sum(map(ord, name + split)))
 
-    def judge(target: str, test: Any, dev: dict[str, Any], seed: int, replicates: int) -> Any:
-        mean = float(test[0][test[1] == 0].mean())
-        return SimpleNamespace(as_dict=lambda: {unit: dict.fromkeys(("hter", "eer", "auc"), mean) for unit in UNITS})
-
-    UNITS = ("frame", "video")
-    attacks = SimpleNamespace(draw_domain=draw_domain)
-    protocol = SimpleNamespace(judge=judge, scored=lambda scorer, held: (scorer(held.images), held.attack))
-    monkeypatch.setitem(sys.modules, "coalface.data.attacks", attacks)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "coalface.protocols.leave_one_out", protocol)  # type: ignore[arg-type]
+    monkeypatch.setattr("coalface.detection.draw_domain", draw_domain)
 
 
 def executed(run: DetectionRun, out: Path) -> dict[str, Any]:
@@ -61,8 +51,16 @@ def test_a_run_stands_between_its_ends(tmp_path: Path) -> None:
     assert {name: len(rows) for name, rows in result["metrics"].items()} == {"fedpad": 1, "single": 3, "all": 1}
     assert json.loads((tmp_path / "all" / "result.json").read_text())["method"] == "all"
     single = [row["frame"]["hter"] for row in result["metrics"]["single"]]
-    assert f"{100 * sum(single) / 3:.1f}" in table(result).splitlines()[-2]
+    assert f"{100 * sum(single) / 3:.1f}" in table(result).splitlines()[-4]
     assert (tmp_path / "model.safetensors").exists()
+    origins = [row["frame"]["threshold_origin"] for row in result["metrics"]["single"]]
+    assert origins == [f"EER on frames of dev of {centre}" for centre in "OCI"]  # a centre alone has its own threshold
+
+
+def test_at_home_other_statistics_judge_the_same_detector(tmp_path: Path) -> None:
+    sent, home = (executed(replace(SMALL, at_home=here), tmp_path / str(here)) for here in (False, True))
+    assert sent["checkpoint_sha256"] == home["checkpoint_sha256"] and home["title"] == "fedpad at home, O&C&I → M"
+    assert sent["metrics"]["fedpad"][0]["histogram"] != home["metrics"]["fedpad"][0]["histogram"]
 
 
 @pytest.mark.parametrize("method", [FedGPAD(), Fused()])

@@ -3,10 +3,11 @@
 Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni 2020; a baseline of FedGPAD.
 
 keeps   recordings, the layers that were not matched yet
-sends   one layer a round   REVEALED: the server must see each centre's own to match them
+sends   one layer a round, and statistics of those before   REVEALED: the server must see each centre's to match them
 
 In round ℓ the server matches layer ℓ. Centres then hold the layers up to ℓ fixed and train the rest anew. After as
-many rounds as there are layers the detector is complete, and the next pass begins from it.
+many rounds as there are layers the detector is complete, and the next pass begins from it. What is held fixed has new
+batch-norm statistics all the same: a mean of layers does not give out what each of them did.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Broadcast(wire.Broadcast):
 @dataclass(frozen=True)
 class Upload(wire.Upload):
     weight = None
-    layer: Revealed[Weights] = sends("ONE LAYER of the centre's own detector")
+    layer: Revealed[Weights] = sends(
+        "ONE LAYER of the centre's own detector, and batch-norm statistics of those before"
+    )
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Private(wire.Private):
 
 @dataclass(frozen=True)
 class Trained:
+    over: Weights  # statistics of the layers that are over: the mean of several layers has others than they had
     layer: Weights  # is matched after this round
     later: Weights
 
@@ -95,7 +99,8 @@ class FedMA(Method):
         return Broadcast(detector, server.layer, server.passes, int(str(client) in server.orders), order)
 
     def expected(self, broadcast: Broadcast) -> Upload:
-        return Upload(LAYERS[broadcast.layer].of(broadcast.detector))
+        over = statistics(part(broadcast.detector, LAYERS[: broadcast.layer]))
+        return Upload(joined(over, LAYERS[broadcast.layer].of(broadcast.detector)))
 
     def start(
         self, net: Net, broadcast: Broadcast, private: Private | None, faces: ClientFaces, generator: torch.Generator
@@ -107,15 +112,14 @@ class FedMA(Method):
         elif broadcast.continues and private is not None:
             own = joined(own, reordered(private.later, LAYERS[broadcast.layer - 1].along, broadcast.order))
         before, this, after = LAYERS[: broadcast.layer], LAYERS[broadcast.layer], LAYERS[broadcast.layer + 1 :]
-        return Local(Trained(this.of(own), part(own, after)), fixed=part(own, before))
+        over = part(own, before)
+        return Local(Trained(statistics(over), this.of(own), part(own, after)), fixed=Weights(over.parameters, {}))
 
     def objective(self, net: Net, trained: Trained, fixed: Weights, batch: Batch) -> Losses:
-        # A forward pass moves running statistics in place; those of the layers that are over stay as they were sent.
-        over = Weights(fixed.parameters, {name: leaf.clone() for name, leaf in fixed.statistics.items()})
-        return live_or_attack(net, joined(over, trained.layer, trained.later), batch)
+        return live_or_attack(net, joined(fixed, trained.over, trained.layer, trained.later), batch)
 
     def upload(self, broadcast: Broadcast, trained: Trained, faces: ClientFaces) -> Upload:
-        return Upload(trained.layer)
+        return Upload(joined(trained.over, trained.layer))
 
     def keep(self, trained: Trained) -> Private:
         return Private(trained.later)
@@ -144,6 +148,11 @@ class FedMA(Method):
 def part(weights: Weights, layers: tuple[Layer, ...]) -> Weights:
     """Several layers of a network."""
     return joined(*(layer.of(weights) for layer in layers))
+
+
+def statistics(weights: Weights) -> Weights:
+    """Nothing but the running statistics."""
+    return Weights({}, weights.statistics)
 
 
 def joined(*parts: Weights) -> Weights:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
-from coalface.data.recordings import Recordings, join
+from coalface.data.recordings import ATTACKS, Recordings, join
 
 FOUR = ("O", "C", "I", "M")  # OULU-NPU, CASIA-MFSD, Idiap Replay-Attack, MSU-MFSD: the paper's usual protocols
 
@@ -20,6 +20,7 @@ FOUR = ("O", "C", "I", "M")  # OULU-NPU, CASIA-MFSD, Idiap Replay-Attack, MSU-MF
 class DomainData:
     """Which domains are data centres, which is the users', and how much is recorded in each."""
 
+    source: str = "synthetic"  # or a folder of real domains (``spoof_folders``)
     target: str = "M"  # the users' domain, which nobody trains on
     centres: tuple[str, ...] = ()  # empty: those of O, C, I and M that are not the target
     size: int = 64  # pixels
@@ -28,12 +29,19 @@ class DomainData:
     test_subjects: int = 20  # of the users
     videos: int = 2  # of each subject, live, and as many attacks
     frames: int = 4  # of each video
+    kinds: tuple[str, ...] = ()  # of attack, one for each centre, which knows no other; empty: all kinds everywhere
 
     def __post_init__(self) -> None:
+        if self.source != "synthetic" and not self.centres:
+            raise ValueError(f"which folders in {self.source} are the data centres? Set data.centres, a list")
         if self.target in self.centres:
             raise ValueError(f"{self.target} is the users' domain: it cannot be a data centre too")
         if len(set(self.centres)) < len(self.centres):
             raise ValueError(f"each data centre is one domain, not {', '.join(self.centres)}")
+        if self.kinds and len(self.kinds) != len(self.sources()):
+            raise ValueError(f"{len(self.sources())} centres and {len(self.kinds)} kinds of attack: give one for each")
+        if unknown := set(self.kinds) - set(ATTACKS[1:]):
+            raise ValueError(f"there is no attack {min(unknown)!r}: kinds are {', '.join(ATTACKS[1:])}")
 
     def sources(self) -> tuple[str, ...]:
         """The domains of the data centres."""
@@ -63,19 +71,33 @@ class DomainWorld:
     clients: Population
     dev: dict[str, Recordings]
     test: Recordings
+    home: dict[str, Tensor]  # domain -> live frames there, of nobody who is tested: for statistics of the place
 
 
-def load(data: DomainData, seed: int, device: torch.device, draw: DrawDomain) -> DomainWorld:
-    """All recordings of a run. Nobody is in two splits."""
+def load(
+    data: DomainData, seed: int, device: torch.device, draw: DrawDomain, users_at_home: bool = False
+) -> DomainWorld:
+    """All recordings of a run. Nobody is in two splits. Live frames of users who are not tested come if asked for."""
 
     def drawn(name: str, split: str, subjects: int) -> Recordings:
         return draw(name, split, subjects, data.videos, data.frames, data.size, seed, device)
 
-    return DomainWorld(
-        clients=centres([drawn(name, "train", data.subjects) for name in data.sources()]),
-        dev={name: drawn(name, "dev", data.dev_subjects) for name in data.sources()},
-        test=drawn(data.target, "test", data.test_subjects),
-    )
+    def known(split: str, subjects: int) -> dict[str, Recordings]:
+        all_kinds = {name: drawn(name, split, subjects) for name in data.sources()}
+        if not data.kinds:
+            return all_kinds
+        return {name: _only(kind, all_kinds[name]) for name, kind in zip(data.sources(), data.kinds, strict=True)}
+
+    train, dev = known("train", data.subjects), known("dev", data.dev_subjects)
+    test = drawn(data.target, "test", data.test_subjects)
+    places = {**train, data.target: drawn(data.target, "dev", data.dev_subjects)} if users_at_home else train
+    home = {name: held.images[held.live] for name, held in places.items()}
+    return DomainWorld(centres(list(train.values())), dev, test, home)
+
+
+def _only(kind: str, recordings: Recordings) -> Recordings:
+    """The live recordings, and the attacks of this kind."""
+    return recordings.select(recordings.live | (recordings.attack == ATTACKS.index(kind)))
 
 
 def centres(domains: Sequence[Recordings]) -> Population:

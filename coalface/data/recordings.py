@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-ATTACKS = ("live", "print", "cut", "display", "replay")
+ATTACKS = ("live", "print", "cut", "display", "replay", "unknown")  # the last: nobody says which kind
 DEPTH = 32  # pixels on a side of a depth map
 
 

@@ -16,6 +16,9 @@ from torch import Tensor
 
 from coalface.data.recordings import Recordings
 from coalface.metrics.attack import AttackRates, attack_rates, threshold_at_eer, with_intervals
+from coalface.metrics.rates import roc_curve
+
+ROC_POINTS, BINS = 100, 40  # of what is told of all thresholds, and of all scores
 
 Scorer = Callable[[Tensor], Tensor]  # images uint8 [n, 3, H, W] -> scores [n], higher is more live
 
@@ -54,6 +57,16 @@ class Scored:
                 raise ValueError(f"frames of one recording have more than one {name}: its number was used twice")
             columns.append(of_video)
         return Scored(total / frames, columns[0], videos, columns[1])
+
+    def curves(self) -> dict[str, Any]:
+        """ROC (share of attacks that pass, share of live that pass) and counts of scores from 0 to 1; no single one."""
+        attack, live = self.scores[self.attack != 0], self.scores[self.attack == 0]
+        roc = [[round(float(value), 4) for value in part] for part in roc_curve(attack, live, ROC_POINTS)]
+        bars = {
+            name: [int(count) for count in torch.histc(scores.double().cpu(), BINS, 0, 1)]
+            for name, scores in (("live", live), ("attack", attack))
+        }
+        return {"roc": roc, "histogram": bars}
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from coalface.reproduce import fedface, fedfr, fedfs, fedfv, real_lfw
+from coalface.reproduce import fedface, fedfr, fedfs, fedfv, fedgpad, real_lfw, real_stills
 from coalface.reproduce.artefact import Artefact
+from coalface.reproduce.detectors import DetectorArtefact
 
-ARTEFACTS: dict[str, Artefact] = {
+ARTEFACTS: dict[str, Artefact | DetectorArtefact] = {
     **fedface.ARTEFACTS,
     **fedfv.ARTEFACTS,
     **fedfr.ARTEFACTS,
     **fedfs.ARTEFACTS,
+    **fedgpad.ARTEFACTS,
     **real_lfw.ARTEFACTS,
+    **real_stills.ARTEFACTS,
 }

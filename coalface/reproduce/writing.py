@@ -61,7 +61,7 @@ def as_result(
             for row in rows
         ],
         "run": to_json(artefact.scales[scale].run),
-        "made": _machines(by_seed),
+        "made": machines(by_seed),
     }
 
 
@@ -88,7 +88,7 @@ def as_markdown(result: dict[str, Any]) -> str:
     rows = []
     for row in result["rows"]:
         theirs = ["–" if value is None else f"{value:.2f}" for value in row["printed"]] or ["–"] * len(printed)
-        line = [row["label"], *(_cell(row["ours"][heading]) for heading in result["columns"]), *theirs]
+        line = [row["label"], *(cell(row["ours"][heading]) for heading in result["columns"]), *theirs]
         line.append(f"{statistics.mean(row['effective_rank']):.1f}")
         if gains:
             line.append(gains.get(row["label"], "–"))
@@ -96,18 +96,18 @@ def as_markdown(result: dict[str, Any]) -> str:
     seeds = ", ".join(map(str, result["seeds"]))
     spread = "mean ± standard deviation" if len(result["seeds"]) > 1 else "one seed: no spread"
     about = f"Seeds {seeds} ({spread}), scale {result['scale']}. {result['remarks']}".strip()
-    machine = "; ".join(_places(result["made"]))
+    machine = "; ".join(places(result["made"]))
     table = markdown_table(rows, header)
     return f"## {result['what']}\n\n{table}\n\n{about}\n\n`{result['command']}` on {machine}.\n"
 
 
-def _machines(by_seed: dict[int, Measured]) -> list[dict[str, Any]]:
+def machines(by_seed: dict[int, Measured]) -> list[dict[str, Any]]:
     """Where, when and by which version the rows were measured: each one once."""
     found = {json.dumps(row["made"], sort_keys=True): row["made"] for rows in by_seed.values() for row in rows.values()}
     return list(found.values())
 
 
-def _places(machines: list[dict[str, Any]]) -> list[str]:
+def places(machines: list[dict[str, Any]]) -> list[str]:
     """Each machine and day once, with the commits that ran there."""
     commits: dict[str, list[str]] = {}
     for made in machines:
@@ -132,7 +132,8 @@ def _gains(result: dict[str, Any]) -> dict[str, str]:
     return gains
 
 
-def _cell(given: list[float | None]) -> str:
+def cell(given: Sequence[float | None]) -> str:
+    """Mean ± standard deviation over the seeds, in percent."""
     values = [value for value in given if value is not None]
     if len(values) < len(given):
         return "–"  # too few pairs for this rate

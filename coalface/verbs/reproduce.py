@@ -13,10 +13,12 @@ import torch
 from coalface import config
 from coalface.config import ConfigError
 from coalface.report.progress import Progress
-from coalface.reproduce import ARTEFACTS, writing
+from coalface.reproduce import ARTEFACTS, detector_tables, writing
 from coalface.reproduce.artefact import ScaleName
 from coalface.reproduce.bench import Row
+from coalface.reproduce.detectors import DetectorArtefact
 from coalface.reproduce.real_lfw import RealArtefact
+from coalface.reproduce.real_stills import StillsArtefact
 
 TEACH = (
     "Trains every row for every seed and writes result.json, table.md and the figures. A row that is finished is not "
@@ -28,7 +30,7 @@ TEACH = (
 def reproduce(options: argparse.Namespace, command: str, device: torch.device) -> None:
     """Make a paper's table or figure again."""
     artefact = ARTEFACTS[options.artefact]
-    if isinstance(artefact, RealArtefact):
+    if isinstance(artefact, RealArtefact | StillsArtefact):
         if options.data is None:
             raise ConfigError(f"{options.artefact} needs photographs: add --data FOLDER with the packs")
         artefact = artefact.on(options.data, options.cache)
@@ -40,18 +42,19 @@ def reproduce(options: argparse.Namespace, command: str, device: torch.device) -
         artefact = replace(artefact, scales={**artefact.scales, options.scale: replace(chosen, run=run)})
     out = options.out / f"{options.artefact}-{options.scale}"
     rows_out = options.out / f"{artefact.rows_of or options.artefact}-{options.scale}"
-    rows = artefact.rows(artefact.scales[options.scale])
+    rows: Any = artefact.rows(artefact.scales[options.scale])  # type: ignore[arg-type]  # a scale of its own kind
     if options.rows:
         rows = _chosen(rows, options.rows)
         if not rows:
             raise ConfigError(f"no row of {options.artefact} is like {', '.join(options.rows)}")
     measured: dict[int, Any] = {}
+    write: Any = detector_tables if isinstance(artefact, DetectorArtefact) else writing
     with Progress(quiet=options.quiet) as progress:
         for seed in options.seeds:
             progress.say(f"{options.artefact}, {options.scale}, seed {seed}")
             bench = artefact.bench(options.scale, seed, rows_out / f"seed{seed}", device, progress, command)
             measured[seed] = bench.measure(rows)
-    print(writing.write(artefact, writing.as_result(artefact, options.scale, rows, measured, command), out))
+    print(write.write(artefact, write.as_result(artefact, options.scale, rows, measured, command), out))
     print(f"written: {out}")
 
 
@@ -74,7 +77,7 @@ def arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED", help="default: 0 1 2")
     sub.add_argument("--rows", nargs="+", metavar="TEXT", help="only rows of these labels, or that contain these words")
     sub.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change a setting of the scale's run")
-    sub.add_argument("--data", type=Path, metavar="DIR", help="of real-lfw: the folder of the packs of photographs")
+    sub.add_argument("--data", type=Path, metavar="DIR", help="of real-…: the folder of the packs of photographs")
     sub.add_argument(
         "--cache", type=Path, default=Path("out/photographs"), metavar="DIR", help="where packs are unpacked"
     )

@@ -75,15 +75,15 @@ def test_shuffled_centres_are_averaged_as_if_they_were_not() -> None:
     torch.testing.assert_close(net(matched_pass(net, centres), IMAGES), net(weights, IMAGES), rtol=1e-4, atol=1e-4)
 
 
-def test_layers_that_are_over_do_not_move(tmp_path: Path) -> None:
+def test_layers_that_are_over_move_no_weight(tmp_path: Path) -> None:
     run = small_run("fedma", small_net("fedma"), small_population("fedma"), tmp_path)
     first: Any = run.run(Rounds(rounds=4), stop_after=1)
     last: Any = run.run(Rounds(rounds=4))
     assert (first.layer, last.layer) == (1, 4)
     for name in LAYERS[0].parameters:
         assert torch.equal(first.matched.parameters[name], last.matched.parameters[name])
-    for name in LAYERS[0].statistics:
-        assert torch.equal(first.matched.statistics[name], last.matched.statistics[name])
+    for name in LAYERS[0].statistics:  # they follow what the mean of the layers gives out
+        assert not torch.equal(first.matched.statistics[name], last.matched.statistics[name])
 
 
 def test_a_centre_that_missed_a_round_goes_on_from_the_server(tmp_path: Path) -> None:

@@ -59,3 +59,16 @@ def test_a_world_asks_for_each_split_once() -> None:
     world = load(data, 0, torch.device("cpu"), draw)  # type: ignore[arg-type]
     assert asked == [("O", "train", 5), ("S", "train", 5), ("O", "dev", 3), ("S", "dev", 3), ("C", "test", 7)]
     assert len(world.clients) == 2 and list(world.dev) == ["O", "S"] and len(world.test) == 6
+
+
+def test_a_centre_may_know_one_kind_of_attack() -> None:
+    """Live recordings (0) stay, and the named kind: O keeps prints (1), C replays (4); users meet all."""
+    data = DomainData(target="M", centres=("O", "C"), kinds=("print", "replay"))
+    world = load(data, 0, torch.device("cpu"), lambda *_: greys([0, 1, 4, 2], first=0), users_at_home=True)
+    assert [held.attack.tolist() for held in world.dev.values()] == [[0, 1], [0, 4]]
+    assert world.test.attack.tolist() == [0, 1, 4, 2] and world.clients.counts().tolist() == [2, 2]
+    assert {name: len(live) for name, live in world.home.items()} == {"O": 1, "C": 1, "M": 1}
+    with pytest.raises(ValueError, match="2 centres and 1 kinds"):
+        DomainData(target="M", centres=("O", "C"), kinds=("print",))
+    with pytest.raises(ValueError, match="no attack 'mask'"):
+        DomainData(target="M", centres=("O",), kinds=("mask",))

@@ -35,8 +35,8 @@ def test_join_keeps_videos_and_subjects_of_the_parts_apart() -> None:
 
 def test_what_is_not_a_recording_is_refused() -> None:
     good = recordings([0], [0], [0])
-    with pytest.raises(ValueError, match="attack is 0 … 4"):
-        recordings([5], [0], [0])
+    with pytest.raises(ValueError, match="attack is 0 … 5"):
+        recordings([6], [0], [0])
     with pytest.raises(ValueError, match=r"video is int64 \[1\]"):
         Recordings(good.images, good.attack, good.depth, good.video.float(), good.subject)
     with pytest.raises(ValueError, match=r"depth is uint8 \[1, 32, 32\]"):
