@@ -38,9 +38,10 @@ from coalface.wire import Count, Summed, SummedInGroup, sends
 @dataclass(frozen=True)
 class Server:
     backbone: Weights
-    chords: Tensor  # [choirs, rows, d]
-    heard: Tensor  # [choirs]: 1 where a whole choir has sung
+    chords: Tensor  # [groupings · choirs, rows, d]
+    heard: Tensor  # [groupings · choirs]: 1 where a whole choir has sung
     clients: int
+    grouping: int = 0  # the one that sings next
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Broadcast(wire.Broadcast):
     backbone: Weights = sends("the current backbone")
     chords: Tensor = sends("the last chord of every choir: mixtures of its k class embeddings")
     heard: Tensor = sends("which choirs have sung")
-    choir: int = sends("the client's own choir")
+    own: Tensor = sends("the client's own choirs, one of each grouping")
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,9 @@ class Trained:
 
 @dataclass(frozen=True)
 class Fixed:
-    chords: Tensor  # [choirs, rows, d]
-    heard: Tensor  # [choirs]
-    own: Tensor  # [choirs]: 1 for the client's own choir
+    chords: Tensor  # [groupings · choirs, rows, d]
+    heard: Tensor  # [groupings · choirs]
+    own: Tensor  # [groupings · choirs]: 1 for the client's own choirs
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Chorus(Method):
     """Negatives from secretly summed choirs; nobody sees a single class embedding."""
 
     choir: int = 4  # k, members of a choir
+    groupings: int = 1  # R, ways in which all clients are dealt out to choirs; they sing in turn
     parts: int = 0  # m, random mixtures in a chord; 0 sings the plain sum
     init: Literal["mean_feature", "random"] = "mean_feature"  # of a voice; a backbone without training needs "random"
     scale: float = 16.0
@@ -107,26 +109,42 @@ class Chorus(Method):
             )
 
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
-        choirs = max(1, len(population) // self.choir)
+        choirs = self.groupings * max(1, len(population) // self.choir)
         device = next(iter(weights.parameters.values())).device
         chords = torch.zeros(choirs, max(1, self.parts), net.embedding, device=device)
         return Server(weights, chords, torch.zeros(choirs, device=device), len(population))
 
     def group(self, server: Server, client: int) -> int:
-        return min(client // self.choir, len(server.heard) - 1)  # the last choir takes those that are left over
+        return self.choir_of(server, client, server.grouping)
 
-    def members(self, server: Server, choir: int) -> range:
+    def choir_of(self, server: Server, client: int, grouping: int) -> int:
+        """The choir of a client in one of the groupings.
+
+        Clients stand in rows of k, a row is a choir of the first grouping; for the others, each column is shifted by
+        its number once more. Two clients are never together twice if there are more than R·k rows.
+        """
+        rows = len(server.heard) // self.groupings
+        row = min(client // self.choir, rows - 1)  # the last row takes those that are left over
+        column = client - row * self.choir
+        return grouping * rows + (row + grouping * column) % rows
+
+    def members(self, server: Server, choir: int) -> list[int]:
         """The clients of a choir."""
-        last = choir == len(server.heard) - 1
-        return range(choir * self.choir, server.clients if last else (choir + 1) * self.choir)
+        rows = len(server.heard) // self.groupings
+        grouping, shifted = divmod(choir, rows)
+        whole = [(shifted - grouping * column) % rows * self.choir + column for column in range(self.choir)]
+        rest = range(rows * self.choir, server.clients)
+        return sorted(whole + [client for client in rest if self.choir_of(server, client, grouping) == choir])
 
     def cohort(self, server: Server, clients: int, size: int, generator: torch.Generator) -> list[int]:
         """Whole choirs: a choir is heard only if every member sings."""
-        choirs = cohort.draw(len(server.heard), max(1, size // self.choir) if size else 0, generator)
-        return [client for choir in choirs for client in self.members(server, choir)]
+        rows = len(server.heard) // self.groupings
+        choirs = cohort.draw(rows, max(1, size // self.choir) if size else 0, generator)
+        return sorted(c for choir in choirs for c in self.members(server, server.grouping * rows + choir))
 
     def broadcast(self, server: Server, opened: None, client: int) -> Broadcast:
-        return Broadcast(server.backbone, server.chords, server.heard, self.group(server, client))
+        own = torch.tensor([self.choir_of(server, client, grouping) for grouping in range(self.groupings)])
+        return Broadcast(server.backbone, server.chords, server.heard, own)
 
     def expected(self, broadcast: Broadcast) -> Upload:
         return Upload(travelling(broadcast.backbone, self.normalisation), broadcast.chords[0], images=0)
@@ -141,7 +159,7 @@ class Chorus(Method):
         else:
             embedding = F.normalize(torch.randn(net.embedding, generator=generator), dim=0).to(broadcast.chords)
         parts = torch.randn(self.parts, generator=generator) if self.parts else torch.ones(1)
-        own = F.one_hot(torch.tensor(broadcast.choir), len(broadcast.heard)).to(broadcast.heard)
+        own = torch.zeros_like(broadcast.heard).index_fill(0, broadcast.own.to(broadcast.heard.device), 1.0)
         fixed = Fixed(broadcast.chords, broadcast.heard, own)
         return Local(Trained(broadcast.backbone, embedding, parts.to(embedding)), fixed)
 
@@ -175,7 +193,8 @@ class Chorus(Method):
             # Rows have variance 1 in each embedding: over √m their squares sum to those of the embeddings themselves.
             chords[choir] = chord / self.parts**0.5 if self.parts else F.normalize(chord, dim=1)
             heard[choir] = 1
-        return Server(moved(server.backbone, received.mean("backbone")), chords, heard, server.clients)
+        backbone = moved(server.backbone, received.mean("backbone"))
+        return Server(backbone, chords, heard, server.clients, (server.grouping + 1) % self.groupings)
 
     def embedder(self, server: Server, private: Private | None = None) -> Weights:
         return server.backbone
