@@ -120,21 +120,23 @@ class Chorus(Method):
     def choir_of(self, server: Server, client: int, grouping: int) -> int:
         """The choir of a client in one of the groupings.
 
-        Clients stand in rows of k, a row is a choir of the first grouping; for the others, each column is shifted by
-        its number once more. Two clients are never together twice if there are more than R·k rows.
+        Clients stand in rows of k, and a row is a choir of the first grouping; for each further one, a column moves on
+        by its number. With more than R·k rows, no two clients sing together twice.
         """
         rows = len(server.heard) // self.groupings
-        row = min(client // self.choir, rows - 1)  # the last row takes those that are left over
-        column = client - row * self.choir
+        row, column = divmod(client, self.choir)
+        if row >= rows:  # those who are left over join the first rows, one each
+            column, row = divmod(client - rows * self.choir, rows)
+            column += self.choir
         return grouping * rows + (row + grouping * column) % rows
 
     def members(self, server: Server, choir: int) -> list[int]:
-        """The clients of a choir."""
+        """The clients of a choir: k, or a few more where clients are left over."""
         rows = len(server.heard) // self.groupings
         grouping, shifted = divmod(choir, rows)
         whole = [(shifted - grouping * column) % rows * self.choir + column for column in range(self.choir)]
         rest = range(rows * self.choir, server.clients)
-        return sorted(whole + [client for client in rest if self.choir_of(server, client, grouping) == choir])
+        return whole + [client for client in rest if self.choir_of(server, client, grouping) == choir]
 
     def cohort(self, server: Server, clients: int, size: int, generator: torch.Generator) -> list[int]:
         """Whole choirs: a choir is heard only if every member sings."""
