@@ -1,6 +1,6 @@
 """Chorus: one hears the choir, never a voice. Our own method.  docs/algorithms/chorus.md
 
-keeps   images, its class embedding
+keeps   images, its class embedding, its noise
 sends   change of the backbone   summed
         its part of the chord    summed over its choir of k: the server never holds one client's
 
@@ -62,12 +62,14 @@ class Upload(wire.Upload):
 @dataclass(frozen=True)
 class Private(wire.Private):
     class_embedding: Tensor  # [d]
+    noise: Tensor  # [d]
 
 
 @dataclass(frozen=True)
 class Trained:
     backbone: Weights
     class_embedding: Tensor
+    noise: Tensor  # [d]: drawn once, not trained
     parts: Tensor  # [rows]: drawn for this round, not trained
 
 
@@ -84,6 +86,7 @@ class Chorus(Method):
 
     choir: int = 4  # k, members of a choir
     groupings: int = 1  # R, ways in which all clients are dealt out to choirs; they sing in turn
+    noise: float = 0.0  # σ, length of a secret vector that a client adds to its voice, the same in every round
     parts: int = 0  # m, random mixtures in a chord; 0 sings the plain sum
     init: Literal["mean_feature", "random"] = "mean_feature"  # of a voice; a backbone without training needs "random"
     scale: float = 16.0
@@ -99,6 +102,10 @@ class Chorus(Method):
         least = 4 if self.parts else 3
         if self.choir < least:
             raise ValueError(f"a choir of {self.choir} would give its members away; choir must be at least {least}")
+        if not 1 <= self.groupings < self.choir:  # with k groupings there are as many equations as voices
+            raise ValueError(f"groupings must be from 1 to {self.choir - 1}, under choir, not {self.groupings}")
+        if self.noise < 0:
+            raise ValueError(f"noise is a length, not {self.noise}")
 
     def check(self, population: Population) -> None:
         super().check(population)
@@ -154,16 +161,21 @@ class Chorus(Method):
     def start(
         self, net: Net, broadcast: Broadcast, private: Private | None, faces: ClientFaces, generator: torch.Generator
     ) -> Local:
-        if private is not None:
-            embedding = private.class_embedding
-        elif self.init == "mean_feature":
-            embedding = mean_feature(net, broadcast.backbone, faces.images)
-        else:
-            embedding = F.normalize(torch.randn(net.embedding, generator=generator), dim=0).to(broadcast.chords)
-        parts = torch.randn(self.parts, generator=generator) if self.parts else torch.ones(1)
         own = torch.zeros_like(broadcast.heard).index_fill(0, broadcast.own.to(broadcast.heard.device), 1.0)
         fixed = Fixed(broadcast.chords, broadcast.heard, own)
-        return Local(Trained(broadcast.backbone, embedding, parts.to(embedding)), fixed)
+        if private is not None:
+            embedding, noise = private.class_embedding, private.noise
+        else:
+            # Fresh noise in every round would be averaged away.
+            noise = (self.noise * net.embedding**-0.5 * torch.randn(net.embedding, generator=generator)).to(
+                fixed.chords
+            )
+            if self.init == "mean_feature":
+                embedding = mean_feature(net, broadcast.backbone, faces.images)
+            else:
+                embedding = F.normalize(torch.randn(net.embedding, generator=generator), dim=0).to(fixed.chords)
+        parts = torch.randn(self.parts, generator=generator) if self.parts else torch.ones(1)
+        return Local(Trained(broadcast.backbone, embedding, noise, parts.to(embedding)), fixed)
 
     def objective(self, net: Net, trained: Trained, fixed: Fixed, batch: Batch) -> Losses:
         features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
@@ -182,12 +194,12 @@ class Chorus(Method):
         return {"loss": torch.logsumexp(logits, dim=1) - logits[:, 0], "cosine": mine}
 
     def upload(self, broadcast: Broadcast, trained: Trained, faces: ClientFaces) -> Upload:
-        voice = F.normalize(trained.class_embedding, dim=0)
+        voice = F.normalize(trained.class_embedding, dim=0) + trained.noise
         backbone = change(broadcast.backbone, trained.backbone, self.normalisation)
         return Upload(backbone, trained.parts[:, None] * voice, images=len(faces))
 
     def keep(self, trained: Trained) -> Private:
-        return Private(F.normalize(trained.class_embedding, dim=0))
+        return Private(F.normalize(trained.class_embedding, dim=0), trained.noise)
 
     def server_round(self, server: Server, received: Received) -> Server:
         chords, heard = server.chords.clone(), server.heard.clone()
