@@ -38,6 +38,7 @@ from coalface.data import synthetic
 from coalface.data.faceset import FaceSet
 from coalface.data.world import CONDITIONS
 from coalface.evaluation import Verification
+from coalface.local import slowed
 from coalface.models.net import Net, Weights
 from coalface.objectives import spread_out
 from coalface.report.progress import Progress
@@ -62,8 +63,7 @@ def contrast(
     features: Tensor, voice: Tensor, negatives: Tensor, absent: Tensor, knobs: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Loss and own cosine per image [b], and what pushes the class embedding from the negatives [b]."""
-    slow = voice.detach() + knobs.voice_rate * (voice - voice.detach())
-    unit = F.normalize(slow, dim=0)
+    unit = F.normalize(slowed(voice, knobs.embedding_rate), dim=0)
     mine = features @ unit
     others = (features @ negatives.T).masked_fill(absent, -torch.inf)
     logits = knobs.scale * torch.cat([mine[:, None] - knobs.margin, others], dim=1)
@@ -82,7 +82,6 @@ def contrast(
 class SearchedChorus(Chorus):
     repel: float = 0.0
     push: str = "confused"
-    voice_rate: float = 1.0
     fresh: bool = False  # the class embedding is the mean feature, always
     anchors: bool = False
     centred: bool = False
@@ -117,7 +116,6 @@ class SearchedChorus(Chorus):
 class SearchedFedFV(FedFV):
     repel: float = 0.0
     push: str = "confused"
-    voice_rate: float = 1.0
     spread: int = 0  # steps of FedAwS's spreading at the server
     spread_max_cos: float = 0.3
     centred: bool = False
@@ -153,7 +151,7 @@ def scratch_rows(scale: Scale) -> list[Row]:
     weak: dict[str, Any] = {"init": "random", "scale": 4.0}
     middle: dict[str, Any] = {"init": "random", "scale": 8.0, "rate": 0.05}
     sharp: dict[str, Any] = {"init": "random", "scale": 16.0, "rate": 0.02}
-    slow, slower, still = {"voice_rate": 0.1}, {"voice_rate": 0.03}, {"voice_rate": 0.001}
+    slow, slower, still = {"embedding_rate": 0.1}, {"embedding_rate": 0.03}, {"embedding_rate": 0.001}
     confused: dict[str, Any] = slow | {"repel": 1.0}
     rows = [
         Row("central", central=True),
@@ -181,12 +179,19 @@ def scratch_rows(scale: Scale) -> list[Row]:
         _row(SearchedFedFV, "middle slow spread", scale, **middle, **slow, spread=5),
         _row(SearchedChorus, "middle slow R3", scale, **middle, **slow, groupings=3),
         _row(SearchedChorus, "middle slow confused R3", scale, **middle, **confused, groupings=3),
+        _row(SearchedChorus, "weak slow R3", scale, **weak, **slow, groupings=3),
+        _row(SearchedChorus, "weak still R3", scale, **weak, **still, groupings=3),
+        _row(SearchedChorus, "weak slower R3", scale, **weak, **slower, groupings=3),
+        _row(SearchedChorus, "sharp slow R3", scale, **sharp, **slow, groupings=3),
+        _row(SearchedChorus, "sharp still R3", scale, **sharp, **still, groupings=3),
+        _row(SearchedChorus, "weak slow k8 R4", scale, **weak, **slow, choir=8, groupings=4),
     ]
 
 
 def tuning_rows(scale: Scale) -> list[Row]:
     """From a start that knows some faces."""
     many, zero = {"spread_iterations": 50}, {"spread_max_cos": 0.0}
+    slow: dict[str, Any] = {"embedding_rate": 0.1}
     ours: dict[str, Any] = {"margin": 0.1}
     return [
         Row("start"),
@@ -199,16 +204,35 @@ def tuning_rows(scale: Scale) -> list[Row]:
         _row(FedFace, "zero r0.5", scale, rate=0.5, **zero),
         _row(FedFace, "many zero r0.5", scale, rate=0.5, **(many | zero)),
         _row(FedFace, "all the way r0.5", scale, rate=0.5, target=1.0),
+        _row(FedFace, "r2", scale, rate=2.0),
+        _row(FedFace, "r4", scale, rate=4.0),
+        _row(FedFace, "all the way r1", scale, rate=1.0, target=1.0),
+        _row(FedFace, "all the way r2", scale, rate=2.0, target=1.0),
+        _row(FedFace, "all the way zero r1", scale, rate=1.0, target=1.0, **zero),
+        _row(FedFace, "all the way zero r2", scale, rate=2.0, target=1.0, **zero),
         _row(SearchedFedFV, "", scale),
-        _row(SearchedFedFV, "slow", scale, voice_rate=0.1),
+        _row(SearchedFedFV, "slow", scale, embedding_rate=0.1),
         _row(SearchedFedFV, "confused", scale, repel=1.0),
+        _row(SearchedFedFV, "r0.02", scale, rate=0.02),
+        _row(SearchedFedFV, "r0.01", scale, rate=0.01),
+        _row(SearchedFedFV, "weak r0.1", scale, rate=0.1, scale=4.0),
+        _row(SearchedFedFV, "slow r0.02", scale, rate=0.02, **slow),
+        _row(SearchedFedFV, "random slow r0.02", scale, rate=0.02, init="random", **slow),
+        _row(SearchedFedFV, "random weak slow r0.1", scale, rate=0.1, init="random", scale=4.0, **slow),
         _row(SearchedChorus, "", scale, **ours),
-        _row(SearchedChorus, "slow", scale, voice_rate=0.1, **ours),
+        _row(SearchedChorus, "slow", scale, embedding_rate=0.1, **ours),
         _row(SearchedChorus, "confused", scale, repel=1.0, **ours),
         _row(SearchedChorus, "anchors", scale, anchors=True, **ours),
         _row(SearchedChorus, "R3", scale, groupings=3, **ours),
-        _row(SearchedChorus, "slow R3", scale, voice_rate=0.1, groupings=3, **ours),
-        _row(SearchedChorus, "slow r0.1", scale, rate=0.1, voice_rate=0.1, **ours),
+        _row(SearchedChorus, "slow R3", scale, embedding_rate=0.1, groupings=3, **ours),
+        _row(SearchedChorus, "slow r0.1", scale, rate=0.1, embedding_rate=0.1, **ours),
+        _row(SearchedChorus, "R3 r0.02", scale, rate=0.02, groupings=3, **ours),
+        _row(SearchedChorus, "R3 r0.01", scale, rate=0.01, groupings=3, **ours),
+        _row(SearchedChorus, "R3 weak r0.1", scale, rate=0.1, groupings=3, scale=4.0, margin=0.1),
+        _row(SearchedChorus, "R3 slow r0.02", scale, rate=0.02, groupings=3, **slow, **ours),
+        _row(SearchedChorus, "R3 random slow r0.02", scale, rate=0.02, groupings=3, init="random", **slow, **ours),
+        _row(SearchedChorus, "R3 anchors r0.02", scale, rate=0.02, groupings=3, anchors=True, **ours),
+        _row(SearchedChorus, "k8 R4 r0.02", scale, rate=0.02, choir=8, groupings=4, **ours),
     ]
 
 
@@ -221,7 +245,7 @@ def real_rows(scale: Scale) -> list[Row]:
         Row("start"),
         Row("central", central=True),
         _row(SearchedFedFV, "", scale),
-        _row(SearchedFedFV, "slow", scale, voice_rate=0.1),
+        _row(SearchedFedFV, "slow", scale, embedding_rate=0.1),
         _row(FedFace, "r0.2", scale, rate=0.2),
         _row(SearchedChorus, "", scale, **ours),
         _row(SearchedChorus, "confused", scale, repel=1.0, **ours),
@@ -229,9 +253,9 @@ def real_rows(scale: Scale) -> list[Row]:
         _row(SearchedChorus, "R2", scale, groupings=2, **ours),
         _row(SearchedChorus, "R3", scale, groupings=3, **ours),
         _row(SearchedChorus, "k8 R4", scale, choir=8, groupings=4, **ours),
-        _row(SearchedChorus, "slow", scale, voice_rate=0.1, **ours),
-        _row(SearchedChorus, "less slow", scale, voice_rate=0.3, **ours),
-        _row(SearchedChorus, "slow R3", scale, voice_rate=0.1, groupings=3, **ours),
+        _row(SearchedChorus, "slow", scale, embedding_rate=0.1, **ours),
+        _row(SearchedChorus, "less slow", scale, embedding_rate=0.3, **ours),
+        _row(SearchedChorus, "slow R3", scale, embedding_rate=0.1, groupings=3, **ours),
         _row(SearchedChorus, "s24", scale, scale=24.0, **ours),
         _row(SearchedChorus, "anchors", scale, anchors=True, **ours),
         _row(SearchedChorus, "k3", scale, choir=3, **ours),

@@ -27,7 +27,7 @@ from torch import Tensor
 from coalface import cohort, wire
 from coalface.algorithms.fedavg import mean_feature
 from coalface.data.population import ClientFaces, Population
-from coalface.local import Batch, Losses
+from coalface.local import Batch, Losses, slowed
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
 from coalface.normalisation import SharedNormalisation, change, moved, travelling
@@ -91,6 +91,7 @@ class Chorus(Method):
     init: Literal["mean_feature", "random"] = "mean_feature"  # of a voice; a backbone without training needs "random"
     scale: float = 16.0
     margin: float = 0.0
+    embedding_rate: float = 1.0  # of the class embedding, as a share of the backbone's; from scratch it must be slow
     normalisation: SharedNormalisation = "frozen"
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
@@ -183,7 +184,7 @@ class Chorus(Method):
 
     def among_choirs(self, features: Tensor, trained: Trained, fixed: Fixed) -> Losses:
         """Unit features [b, d]: like the client's own class embedding, and unlike every other choir."""
-        mine = features @ F.normalize(trained.class_embedding, dim=0)  # [b]
+        mine = features @ F.normalize(slowed(trained.class_embedding, self.embedding_rate), dim=0)  # [b]
         heights = torch.einsum("bd,crd->bcr", features, fixed.chords)
         # Of a chord of mixtures, the sum of squares: how much of the image lies in the span of the choir.
         negatives = heights.square().sum(dim=2).clamp(min=1e-6).sqrt() if self.parts else heights[:, :, 0]
