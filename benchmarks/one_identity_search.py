@@ -2,10 +2,12 @@
 
     python benchmarks/one_identity_search.py scratch --seeds 11 --variants "chorus" "FedFV" --out out/search
     python benchmarks/one_identity_search.py real --data PHOTOS --device cuda --out out/search
+    python benchmarks/one_identity_search.py table --out out/search
 
 scratch   fedfv-table3's clients at CPU size, from scratch
 tuning    fedface-table1's clients at CPU size, from a start that knows some faces
 real      real-lfw's clients in (a), a hundred of them kept for validation; half the rounds
+table     what was found so far, as results/one_identity_search.json and .md
 
 Seeds are not those of the tables, so that synthetic clients are other people too. Each variant of each seed leaves one
 JSON file. What won is in the methods; what lost stays here, so that the search can be repeated.
@@ -42,6 +44,7 @@ from coalface.local import slowed
 from coalface.models.net import Net, Weights
 from coalface.objectives import spread_out
 from coalface.report.progress import Progress
+from coalface.report.tables import markdown_table
 from coalface.reproduce import fedface, fedfv, real_lfw
 from coalface.reproduce.artefact import Scale, unseen
 from coalface.reproduce.bench import Bench, Row
@@ -287,7 +290,7 @@ class RealSearch(real_lfw.RealBench):
 def main() -> None:
     """Measure the variants that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("world", choices=("scratch", "tuning", "real"))
+    parser.add_argument("world", choices=("scratch", "tuning", "real", "table"))
     parser.add_argument("--variants", nargs="+", help="labels; all if left out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[11])
     parser.add_argument("--rounds", type=int, default=0, help="0: as many as the table's, half of them for real people")
@@ -296,6 +299,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("out/search"))
     options = parser.parse_args()
+    if options.world == "table":
+        write_table(options.out, Path("results"))
+        return
     device = torch.device(options.device)
     with Progress(quiet=True) as progress:
         for seed in options.seeds:
@@ -329,12 +335,48 @@ def main() -> None:
                     name: {score: round(value, 4) for score, value in scores.items() if score != "roc"}
                     for name, scores in measured["scores"].items()
                 }
-                print(json.dumps({"world": options.world, "seed": seed, "variant": row.label, **told}), flush=True)
+                made = {key: measured["made"][key] for key in ("commit", "date", "hardware")}
+                line = {"world": options.world, "seed": seed, "variant": row.label, **told, "made": made}
+                print(json.dumps(line), flush=True)
                 found = options.out / "found" / f"{options.world}-{seed}-{row.label.replace(' ', '_')}.json"
                 found.parent.mkdir(parents=True, exist_ok=True)
-                found.write_text(
-                    json.dumps({"world": options.world, "seed": seed, "variant": row.label, **told}) + "\n"
-                )
+                found.write_text(json.dumps(line) + "\n")
+
+
+WORLDS = {
+    "real": "Real people, (a): from a server that saw synthetic faces only; 100 people kept for validation, 250 rounds",
+    "tuning": "Synthetic people, from a start that knows 40 of them (as in fedface-table1, CPU size)",
+    "scratch": "Synthetic people, from scratch (as in fedfv-table3, CPU size)",
+}
+
+
+def write_table(out: Path, results: Path) -> None:
+    """Everything found under a folder, the best first."""
+    found = [json.loads(file.read_text()) for file in sorted(out.rglob("found/*.json"))]
+    lines = [
+        "# Settings of the one-identity methods, on validation people",
+        "",
+        "Nobody here is in a test, and seeds are not those of the tables. One seed each: differences of a point or two "
+        "are noise. What a variant is stands in `benchmarks/one_identity_search.py`.",
+    ]
+    for world, words in WORLDS.items():
+        mine = [row for row in found if row["world"] == world]
+        tests = [name for name in mine[0] if isinstance(mine[0][name], dict) and name != "made"]
+        header = [
+            "variant",
+            *(f"{test}: {what}" for test in tests for what in ("accuracy", "TAR@1%")),
+            "effective rank",
+        ]
+        mine.sort(key=lambda row: -sum(row[test]["accuracy"] for test in tests))
+        rows = []
+        for row in mine:
+            numbers = [f"{100 * row[test][score]:.1f}" for test in tests for score in ("accuracy", "tar@0.01")]
+            rows.append([row["variant"], *numbers, f"{row[tests[0]]['effective_rank']:.1f}"])
+        lines += ["", f"## {words}", "", markdown_table(rows, header)]
+    places = sorted({f"{row['made']['hardware']}, commit {row['made']['commit']}" for row in found})
+    lines += ["", f"`python benchmarks/one_identity_search.py WORLD` on {'; '.join(places)}.", ""]
+    (results / "one_identity_search.json").write_text(json.dumps({"found": found}, indent=1) + "\n")
+    (results / "one_identity_search.md").write_text("\n".join(lines))
 
 
 def _validation(scale: Scale, *about: Any) -> Mapping[str, Any]:
