@@ -248,6 +248,17 @@ def tuning_rows(scale: Scale) -> list[Row]:
         _row(SearchedChorus, "R3 weak r0.1", scale, rate=0.1, groupings=3, scale=4.0, margin=0.1),
         _row(SearchedChorus, "R3 slow r0.02", scale, rate=0.02, groupings=3, **slow, **ours),
         _row(SearchedChorus, "R3 random slow r0.02", scale, rate=0.02, groupings=3, init="random", **slow, **ours),
+        _row(
+            SearchedChorus,
+            "R3 random weak slow r0.1",
+            scale,
+            rate=0.1,
+            groupings=3,
+            init="random",
+            scale=4.0,
+            margin=0.1,
+            **slow,
+        ),
         _row(SearchedChorus, "R3 anchors r0.02", scale, rate=0.02, groupings=3, anchors=True, **ours),
         _row(SearchedChorus, "k8 R4 r0.02", scale, rate=0.02, choir=8, groupings=4, **ours),
     ]
