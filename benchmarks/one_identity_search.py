@@ -133,7 +133,7 @@ class SearchedFedFV(FedFV):
         return {"loss": loss + self.repel * away, "own_cosine": mine}
 
     def server_round(self, server: Any, received: Any) -> Any:
-        after = with_revealed(server, received, self.momentum)
+        after = with_revealed(server, received)
         if self.spread:
             known = after.class_embeddings[after.known]
             after.class_embeddings[after.known] = spread_out.by_row(known, self.spread_max_cos, self.spread)
@@ -188,11 +188,6 @@ def scratch_rows(scale: Scale) -> list[Row]:
         _row(SearchedChorus, "sharp slow R3", scale, **sharp, **slow, groupings=3),
         _row(SearchedChorus, "sharp still R3", scale, **sharp, **still, groupings=3),
         _row(SearchedChorus, "weak slow k8 R4", scale, **weak, **slow, choir=8, groupings=4),
-        _row(SearchedFedFV, "weak slow momentum r0.03", scale, rate=0.03, momentum=0.9, **weak, **slow),
-        _row(SearchedFedFV, "sharp slow momentum r0.005", scale, momentum=0.9, **(sharp | {"rate": 0.005}), **slow),
-        _row(
-            SearchedChorus, "weak slow momentum r0.03 R3", scale, rate=0.03, momentum=0.9, **weak, **slow, groupings=3
-        ),
     ]
 
 
@@ -218,15 +213,9 @@ def tuning_rows(scale: Scale) -> list[Row]:
         _row(FedFace, "all the way r2", scale, rate=2.0, target=1.0),
         _row(FedFace, "all the way zero r1", scale, rate=1.0, target=1.0, **zero),
         _row(FedFace, "all the way zero r2", scale, rate=2.0, target=1.0, **zero),
-        _row(FedFace, "momentum r0.1", scale, rate=0.1, momentum=0.9),
-        _row(FedFace, "momentum r0.3", scale, rate=0.3, momentum=0.9),
-        _row(FedFace, "all the way momentum r0.1", scale, rate=0.1, momentum=0.9, target=1.0),
-        _row(FedFace, "all the way zero momentum r0.2", scale, rate=0.2, momentum=0.9, target=1.0, **zero),
         _row(SearchedFedFV, "", scale),
         _row(SearchedFedFV, "slow", scale, embedding_rate=0.1),
         _row(SearchedFedFV, "confused", scale, repel=1.0),
-        _row(SearchedFedFV, "momentum r0.01", scale, rate=0.01, momentum=0.9),
-        _row(SearchedFedFV, "momentum r0.004", scale, rate=0.004, momentum=0.9),
         _row(SearchedFedFV, "r0.02", scale, rate=0.02),
         _row(SearchedFedFV, "r0.01", scale, rate=0.01),
         _row(SearchedFedFV, "weak r0.1", scale, rate=0.1, scale=4.0),
@@ -240,9 +229,6 @@ def tuning_rows(scale: Scale) -> list[Row]:
         _row(SearchedChorus, "R3", scale, groupings=3, **ours),
         _row(SearchedChorus, "slow R3", scale, embedding_rate=0.1, groupings=3, **ours),
         _row(SearchedChorus, "slow r0.1", scale, rate=0.1, embedding_rate=0.1, **ours),
-        _row(SearchedChorus, "R3 momentum r0.01", scale, rate=0.01, groupings=3, momentum=0.9, **ours),
-        _row(SearchedChorus, "R3 momentum r0.004", scale, rate=0.004, groupings=3, momentum=0.9, **ours),
-        _row(SearchedChorus, "k8 R4 momentum r0.01", scale, rate=0.01, choir=8, groupings=4, momentum=0.9, **ours),
         _row(SearchedChorus, "R3 r0.02", scale, rate=0.02, groupings=3, **ours),
         _row(SearchedChorus, "R3 r0.01", scale, rate=0.01, groupings=3, **ours),
         _row(SearchedChorus, "R3 weak r0.1", scale, rate=0.1, groupings=3, scale=4.0, margin=0.1),
@@ -288,10 +274,6 @@ def real_rows(scale: Scale) -> list[Row]:
         _row(SearchedChorus, "anchors", scale, anchors=True, **ours),
         _row(SearchedChorus, "k3", scale, choir=3, **ours),
         Row("chorus longer tail", SearchedChorus(**ours), training=tail),
-        _row(SearchedFedFV, "momentum r0.005", scale, rate=0.005, momentum=0.9),
-        _row(SearchedFedFV, "momentum r0.01", scale, rate=0.01, momentum=0.9),
-        _row(SearchedChorus, "k8 R4 momentum r0.005", scale, rate=0.005, choir=8, groupings=4, momentum=0.9, **ours),
-        _row(SearchedChorus, "k8 R4 momentum r0.01", scale, rate=0.01, choir=8, groupings=4, momentum=0.9, **ours),
         _row(SearchedChorus, "k8 R4 anchors", scale, choir=8, groupings=4, anchors=True, **ours),
     ]
 

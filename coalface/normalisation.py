@@ -17,7 +17,6 @@ from coalface.models.net import Weights
 
 Normalisation = Literal["frozen", "average", "local"]
 SharedNormalisation = Literal["frozen", "average"]  # of methods that keep no statistics on a client
-STANDING = Weights({}, {})  # the velocity of a server that has not moved
 
 
 def change(before: Weights, after: Weights, way: Normalisation) -> Weights:
@@ -39,15 +38,6 @@ def moved(weights: Weights, by: Weights) -> Weights:
         for name, value in weights.statistics.items()
     }
     return Weights(parameters, statistics)
-
-
-def rolled(weights: Weights, velocity: Weights, by: Weights, momentum: float) -> tuple[Weights, Weights]:
-    """A step of a server with momentum: what moved it before moves it on, and its new velocity (none at first)."""
-    if not momentum:
-        return moved(weights, by), velocity
-    if velocity.parameters:
-        by = tree.transform(lambda new, old: new + momentum * old, by, velocity)
-    return moved(weights, by), by
 
 
 def at_client(weights: Weights, own: dict[str, Tensor] | None) -> Weights:

@@ -30,7 +30,7 @@ from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses, slowed
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
-from coalface.normalisation import STANDING, SharedNormalisation, change, rolled, travelling
+from coalface.normalisation import SharedNormalisation, change, moved, travelling
 from coalface.received import Received
 from coalface.wire import Count, Summed, SummedInGroup, sends
 
@@ -42,7 +42,6 @@ class Server:
     heard: Tensor  # [groupings · choirs]: 1 where a whole choir has sung
     clients: int
     grouping: int = 0  # the one that sings next
-    velocity: Weights = STANDING  # of the backbone
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,6 @@ class Chorus(Method):
     scale: float = 16.0
     margin: float = 0.0
     embedding_rate: float = 1.0  # of the class embedding, as a share of the backbone's; from scratch it must be slow
-    momentum: float = 0.0  # of the server: a cohort holds few people, and several rounds together hold more
     normalisation: SharedNormalisation = "frozen"
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
@@ -210,8 +208,8 @@ class Chorus(Method):
             # Rows have variance 1 in each embedding: over √m their squares sum to those of the embeddings themselves.
             chords[choir] = chord / self.parts**0.5 if self.parts else F.normalize(chord, dim=1)
             heard[choir] = 1
-        backbone, velocity = rolled(server.backbone, server.velocity, received.mean("backbone"), self.momentum)
-        return Server(backbone, chords, heard, server.clients, (server.grouping + 1) % self.groupings, velocity)
+        backbone = moved(server.backbone, received.mean("backbone"))
+        return Server(backbone, chords, heard, server.clients, (server.grouping + 1) % self.groupings)
 
     def embedder(self, server: Server, private: Private | None = None) -> Weights:
         return server.backbone

@@ -107,7 +107,7 @@ class FedFV(RevealedEmbedding):
         return {"loss": -F.log_softmax(logits, dim=1)[:, 0], "own_cosine": own}
 
     def server_round(self, server: Server, received: Received) -> Server:
-        return with_revealed(server, received, self.momentum)
+        return with_revealed(server, received)
 
 
 def fuse(embeddings_CD: Tensor, members_NK: Tensor) -> Tensor:

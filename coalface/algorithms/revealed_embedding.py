@@ -23,7 +23,7 @@ from coalface.data.population import ClientFaces, Population
 from coalface.method import Method, Types
 from coalface.metrics.collapse import max_cosine, mean_cosine
 from coalface.models.net import Net, Weights
-from coalface.normalisation import STANDING, SharedNormalisation, change, rolled, travelling
+from coalface.normalisation import SharedNormalisation, change, moved, travelling
 from coalface.received import Received
 from coalface.wire import Count, Revealed, Summed, sends
 
@@ -37,7 +37,6 @@ class Server:
     backbone: Weights
     class_embeddings: Tensor  # [C, d], unit rows; a row of zeros is a client that was not heard from yet
     known: Tensor  # bool [C]: whose class embedding is here
-    velocity: Weights = STANDING  # of the backbone
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ class RevealedEmbedding(Method):
     """What these methods share. ``start``, ``objective`` and ``server_round`` are their own."""
 
     init: Init = "mean_feature"  # of a class embedding: by the server, or on the client from its own images
-    momentum: float = 0.0  # of the server: a cohort holds few people, and several rounds together hold more
     normalisation: SharedNormalisation = "frozen"
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload)
@@ -108,18 +106,16 @@ class RevealedEmbedding(Method):
         return server.backbone
 
 
-def with_revealed(server: Server, received: Received, momentum: float) -> Server:
+def with_revealed(server: Server, received: Received) -> Server:
     """The server with the mean change, and with what clients have just sent; of unit length, whatever they sent."""
     sent = received.revealed("class_embedding")
     device = server.class_embeddings.device
     clients = torch.tensor(list(sent), device=device)
     rows = torch.stack([embedding.to(device) for embedding in sent.values()])
-    backbone, velocity = rolled(server.backbone, server.velocity, received.mean("backbone"), momentum)
     return Server(
-        backbone,
+        moved(server.backbone, received.mean("backbone")),
         server.class_embeddings.index_copy(0, clients, F.normalize(rows, dim=1)),
         server.known.index_copy(0, clients, rows.any(dim=1)),
-        velocity,
     )
 
 

@@ -109,6 +109,10 @@ def _table3(scale: Scale) -> Sequence[Row]:
         Row("FedUV-511", FedUV(code_length=511), printed=(81.60, 58.93, 68.63)),
         Row("FedFV-100", _fedfv(embedding_rate=SLOW), printed=(82.63, 66.68, 74.10)),
         Row("chorus, choirs of 4", Chorus(init="random", scale=SOFTMAX_SCALE)),
+        Row(
+            "chorus, choirs of 4, 3 groupings",
+            Chorus(groupings=3, init="random", scale=SOFTMAX_SCALE, embedding_rate=SLOW),
+        ),
         Row("FedAvg, positive only", PositiveOnly()),
     ]
 
