@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from coalface import provenance, seeding
@@ -24,6 +25,7 @@ from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.fedfv import FedFV
 from coalface.metrics.intervals import wilson
 from coalface.privacy.audits import linkage, recovery, simulate
+from coalface.privacy.audits.chords import least_voices
 from coalface.privacy.audits.result import AuditResult
 
 COMMAND = "OMP_NUM_THREADS=1 python benchmarks/audit_embeddings.py"
@@ -80,6 +82,7 @@ def against_groupings(seed: int) -> Found:
         (8, 4, 0.5, 0.0),
         (8, 4, 1.0, 0.0),
         (8, 4, 0.0, COMMON),
+        (4, 3, 0.0, COMMON),
     ):
         draw = seeding.generator(seed, "groupings", choir, groupings, str((noise, common)))
         truth = simulate.embeddings(GROUPED, DIMENSIONS, draw, common)
@@ -124,6 +127,12 @@ def linked(seed: int) -> Found:
         chords = simulate.choirs(Chorus(choir=choir), enrolled, 1, draw).chords[0]
         score = linkage.against_directions(chords[:, 0])
         yield f"{len(chords)} chords", linkage.linkage(score, outsiders, members, f"chorus, sums, k = {choir}", rate)
+    for choir, groupings in ((8, 2), (8, 4), (16, 4)):
+        sung = simulate.groupings(Chorus(choir=choir, groupings=groupings), enrolled, draw)
+        guesses = F.normalize(least_voices(sung.members, sung.sums), dim=1).float()
+        name = f"chorus, sums, k = {choir}, R = {groupings}"
+        score = linkage.against_directions(guesses)
+        yield f"{len(sung.sums)} sums, solved together", linkage.linkage(score, outsiders, members, name, rate)
     for choir in (4, 8, 16):
         chords = simulate.choirs(Chorus(choir=choir, parts=PARTS), enrolled, 1, draw).chords[0]
         score, name = linkage.against_spans(chords, choir), f"chorus, mixtures, k = {choir}, m = {PARTS}"
