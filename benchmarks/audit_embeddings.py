@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from coalface import provenance, seeding
@@ -24,12 +25,14 @@ from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.fedfv import FedFV
 from coalface.metrics.intervals import wilson
 from coalface.privacy.audits import linkage, recovery, simulate
+from coalface.privacy.audits.chords import least_voices
 from coalface.privacy.audits.result import AuditResult
 
 COMMAND = "OMP_NUM_THREADS=1 python benchmarks/audit_embeddings.py"
 SEEDS = (0, 1, 2)
 DIMENSIONS = 512
 PEOPLE, ENROLLED, OUTSIDERS = 192, 960, 100_000  # of a recovery; of a linkage, whose bank should be large
+GROUPED = 577  # of a recovery from several groupings: as many as in the table of real photographs
 COHORT = 8
 PARTS = 16
 PHOTO = 0.7  # cosine of a photograph to its person's class embedding
@@ -64,6 +67,29 @@ def against_sums(seed: int) -> Found:
         yield words, recovery.from_sums(sung.chords, truth, draw)
         if choir == 4 and not common:
             yield f"{choir - 1} of {choir} collude, 1 chord", recovery.from_sums_by_members(sung.chords, truth, draw)
+
+
+def against_groupings(seed: int) -> Found:
+    """The server solves the sums of all groupings together."""
+    for choir, groupings, noise, common in (
+        (4, 1, 0.0, 0.0),
+        (4, 2, 0.0, 0.0),
+        (4, 3, 0.0, 0.0),
+        (8, 2, 0.0, 0.0),
+        (8, 4, 0.0, 0.0),
+        (16, 4, 0.0, 0.0),
+        (16, 8, 0.0, 0.0),
+        (8, 4, 0.5, 0.0),
+        (8, 4, 1.0, 0.0),
+        (8, 4, 0.0, COMMON),
+        (4, 3, 0.0, COMMON),
+    ):
+        draw = seeding.generator(seed, "groupings", choir, groupings, str((noise, common)))
+        truth = simulate.embeddings(GROUPED, DIMENSIONS, draw, common)
+        sung = simulate.groupings(Chorus(choir=choir, groupings=groupings, noise=noise), truth, draw)
+        name = f"chorus, sums, k = {choir}, R = {groupings}" + (f", σ = {noise}" if noise else "")
+        words = f"all sums together; mean cosine {common} between people" if common else "all sums together"
+        yield words, recovery.from_groupings(sung.members, sung.sums, truth, draw, name)
 
 
 def against_mixtures(seed: int) -> Found:
@@ -101,6 +127,12 @@ def linked(seed: int) -> Found:
         chords = simulate.choirs(Chorus(choir=choir), enrolled, 1, draw).chords[0]
         score = linkage.against_directions(chords[:, 0])
         yield f"{len(chords)} chords", linkage.linkage(score, outsiders, members, f"chorus, sums, k = {choir}", rate)
+    for choir, groupings in ((8, 2), (8, 4), (16, 4)):
+        sung = simulate.groupings(Chorus(choir=choir, groupings=groupings), enrolled, draw)
+        guesses = F.normalize(least_voices(sung.members, sung.sums), dim=1).float()
+        name = f"chorus, sums, k = {choir}, R = {groupings}"
+        score = linkage.against_directions(guesses)
+        yield f"{len(sung.sums)} sums, solved together", linkage.linkage(score, outsiders, members, name, rate)
     for choir in (4, 8, 16):
         chords = simulate.choirs(Chorus(choir=choir, parts=PARTS), enrolled, 1, draw).chords[0]
         score, name = linkage.against_spans(chords, choir), f"chorus, mixtures, k = {choir}, m = {PARTS}"
@@ -114,7 +146,7 @@ def main() -> None:
     began = time.process_time()
     rows: list[dict[str, Any]] = []
     for seed in SEEDS:
-        for attack in (against_fedfv, against_sums, against_mixtures, linked):
+        for attack in (against_fedfv, against_sums, against_groupings, against_mixtures, linked):
             for setting, result in attack(seed):
                 rows.append({"seed": seed, "setting": setting, **result.as_dict()})
                 print(f"{seed}  {result.attack}  {result.against}  {setting}  {result.success:.3f}", flush=True)

@@ -1,6 +1,6 @@
 """Chorus: one hears the choir, never a voice. Our own method.  docs/algorithms/chorus.md
 
-keeps   images, its class embedding
+keeps   images, its class embedding, its noise
 sends   change of the backbone   summed
         its part of the chord    summed over its choir of k: the server never holds one client's
 
@@ -27,7 +27,7 @@ from torch import Tensor
 from coalface import cohort, wire
 from coalface.algorithms.fedavg import mean_feature
 from coalface.data.population import ClientFaces, Population
-from coalface.local import Batch, Losses
+from coalface.local import Batch, Losses, slowed
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
 from coalface.normalisation import SharedNormalisation, change, moved, travelling
@@ -38,9 +38,10 @@ from coalface.wire import Count, Summed, SummedInGroup, sends
 @dataclass(frozen=True)
 class Server:
     backbone: Weights
-    chords: Tensor  # [choirs, rows, d]
-    heard: Tensor  # [choirs]: 1 where a whole choir has sung
+    chords: Tensor  # [groupings · choirs, rows, d]
+    heard: Tensor  # [groupings · choirs]: 1 where a whole choir has sung
     clients: int
+    grouping: int = 0  # the one that sings next
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Broadcast(wire.Broadcast):
     backbone: Weights = sends("the current backbone")
     chords: Tensor = sends("the last chord of every choir: mixtures of its k class embeddings")
     heard: Tensor = sends("which choirs have sung")
-    choir: int = sends("the client's own choir")
+    own: Tensor = sends("the client's own choirs, one of each grouping")
 
 
 @dataclass(frozen=True)
@@ -61,20 +62,22 @@ class Upload(wire.Upload):
 @dataclass(frozen=True)
 class Private(wire.Private):
     class_embedding: Tensor  # [d]
+    noise: Tensor  # [d]
 
 
 @dataclass(frozen=True)
 class Trained:
     backbone: Weights
     class_embedding: Tensor
+    noise: Tensor  # [d]: drawn once, not trained
     parts: Tensor  # [rows]: drawn for this round, not trained
 
 
 @dataclass(frozen=True)
 class Fixed:
-    chords: Tensor  # [choirs, rows, d]
-    heard: Tensor  # [choirs]
-    own: Tensor  # [choirs]: 1 for the client's own choir
+    chords: Tensor  # [groupings · choirs, rows, d]
+    heard: Tensor  # [groupings · choirs]
+    own: Tensor  # [groupings · choirs]: 1 for the client's own choirs
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,13 @@ class Chorus(Method):
     """Negatives from secretly summed choirs; nobody sees a single class embedding."""
 
     choir: int = 4  # k, members of a choir
+    groupings: int = 1  # R, ways in which all clients are dealt out to choirs; they sing in turn
+    noise: float = 0.0  # σ, length of a secret vector that a client adds to its voice, the same in every round
     parts: int = 0  # m, random mixtures in a chord; 0 sings the plain sum
     init: Literal["mean_feature", "random"] = "mean_feature"  # of a voice; a backbone without training needs "random"
     scale: float = 16.0
     margin: float = 0.0
+    embedding_rate: float = 1.0  # of the class embedding, as a share of the backbone's; from scratch it must be slow
     normalisation: SharedNormalisation = "frozen"
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
@@ -97,6 +103,10 @@ class Chorus(Method):
         least = 4 if self.parts else 3
         if self.choir < least:
             raise ValueError(f"a choir of {self.choir} would give its members away; choir must be at least {least}")
+        if not 1 <= self.groupings < self.choir:  # with k groupings there are as many equations as voices
+            raise ValueError(f"groupings must be from 1 to {self.choir - 1}, under choir, not {self.groupings}")
+        if self.noise < 0:
+            raise ValueError(f"noise is a length, not {self.noise}")
 
     def check(self, population: Population) -> None:
         super().check(population)
@@ -107,26 +117,44 @@ class Chorus(Method):
             )
 
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
-        choirs = max(1, len(population) // self.choir)
+        choirs = self.groupings * max(1, len(population) // self.choir)
         device = next(iter(weights.parameters.values())).device
         chords = torch.zeros(choirs, max(1, self.parts), net.embedding, device=device)
         return Server(weights, chords, torch.zeros(choirs, device=device), len(population))
 
     def group(self, server: Server, client: int) -> int:
-        return min(client // self.choir, len(server.heard) - 1)  # the last choir takes those that are left over
+        return self.choir_of(server, client, server.grouping)
 
-    def members(self, server: Server, choir: int) -> range:
-        """The clients of a choir."""
-        last = choir == len(server.heard) - 1
-        return range(choir * self.choir, server.clients if last else (choir + 1) * self.choir)
+    def choir_of(self, server: Server, client: int, grouping: int) -> int:
+        """The choir of a client in one of the groupings.
+
+        Clients stand in rows of k, and a row is a choir of the first grouping; for each further one, a column moves on
+        by its number. With more than R·k rows, no two clients sing together twice.
+        """
+        rows = len(server.heard) // self.groupings
+        row, column = divmod(client, self.choir)
+        if row >= rows:  # those who are left over join the first rows, one each
+            column, row = divmod(client - rows * self.choir, rows)
+            column += self.choir
+        return grouping * rows + (row + grouping * column) % rows
+
+    def members(self, server: Server, choir: int) -> list[int]:
+        """The clients of a choir: k, or a few more where clients are left over."""
+        rows = len(server.heard) // self.groupings
+        grouping, shifted = divmod(choir, rows)
+        whole = [(shifted - grouping * column) % rows * self.choir + column for column in range(self.choir)]
+        rest = range(rows * self.choir, server.clients)
+        return whole + [client for client in rest if self.choir_of(server, client, grouping) == choir]
 
     def cohort(self, server: Server, clients: int, size: int, generator: torch.Generator) -> list[int]:
         """Whole choirs: a choir is heard only if every member sings."""
-        choirs = cohort.draw(len(server.heard), max(1, size // self.choir) if size else 0, generator)
-        return [client for choir in choirs for client in self.members(server, choir)]
+        rows = len(server.heard) // self.groupings
+        choirs = cohort.draw(rows, max(1, size // self.choir) if size else 0, generator)
+        return sorted(c for choir in choirs for c in self.members(server, server.grouping * rows + choir))
 
     def broadcast(self, server: Server, opened: None, client: int) -> Broadcast:
-        return Broadcast(server.backbone, server.chords, server.heard, self.group(server, client))
+        own = torch.tensor([self.choir_of(server, client, grouping) for grouping in range(self.groupings)])
+        return Broadcast(server.backbone, server.chords, server.heard, own)
 
     def expected(self, broadcast: Broadcast) -> Upload:
         return Upload(travelling(broadcast.backbone, self.normalisation), broadcast.chords[0], images=0)
@@ -134,16 +162,21 @@ class Chorus(Method):
     def start(
         self, net: Net, broadcast: Broadcast, private: Private | None, faces: ClientFaces, generator: torch.Generator
     ) -> Local:
-        if private is not None:
-            embedding = private.class_embedding
-        elif self.init == "mean_feature":
-            embedding = mean_feature(net, broadcast.backbone, faces.images)
-        else:
-            embedding = F.normalize(torch.randn(net.embedding, generator=generator), dim=0).to(broadcast.chords)
-        parts = torch.randn(self.parts, generator=generator) if self.parts else torch.ones(1)
-        own = F.one_hot(torch.tensor(broadcast.choir), len(broadcast.heard)).to(broadcast.heard)
+        own = torch.zeros_like(broadcast.heard).index_fill(0, broadcast.own.to(broadcast.heard.device), 1.0)
         fixed = Fixed(broadcast.chords, broadcast.heard, own)
-        return Local(Trained(broadcast.backbone, embedding, parts.to(embedding)), fixed)
+        if private is not None:
+            embedding, noise = private.class_embedding, private.noise
+        else:
+            # Fresh noise in every round would be averaged away.
+            noise = (self.noise * net.embedding**-0.5 * torch.randn(net.embedding, generator=generator)).to(
+                fixed.chords
+            )
+            if self.init == "mean_feature":
+                embedding = mean_feature(net, broadcast.backbone, faces.images)
+            else:
+                embedding = F.normalize(torch.randn(net.embedding, generator=generator), dim=0).to(fixed.chords)
+        parts = torch.randn(self.parts, generator=generator) if self.parts else torch.ones(1)
+        return Local(Trained(broadcast.backbone, embedding, noise, parts.to(embedding)), fixed)
 
     def objective(self, net: Net, trained: Trained, fixed: Fixed, batch: Batch) -> Losses:
         features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
@@ -151,7 +184,7 @@ class Chorus(Method):
 
     def among_choirs(self, features: Tensor, trained: Trained, fixed: Fixed) -> Losses:
         """Unit features [b, d]: like the client's own class embedding, and unlike every other choir."""
-        mine = features @ F.normalize(trained.class_embedding, dim=0)  # [b]
+        mine = features @ F.normalize(slowed(trained.class_embedding, self.embedding_rate), dim=0)  # [b]
         heights = torch.einsum("bd,crd->bcr", features, fixed.chords)
         # Of a chord of mixtures, the sum of squares: how much of the image lies in the span of the choir.
         negatives = heights.square().sum(dim=2).clamp(min=1e-6).sqrt() if self.parts else heights[:, :, 0]
@@ -162,12 +195,12 @@ class Chorus(Method):
         return {"loss": torch.logsumexp(logits, dim=1) - logits[:, 0], "cosine": mine}
 
     def upload(self, broadcast: Broadcast, trained: Trained, faces: ClientFaces) -> Upload:
-        voice = F.normalize(trained.class_embedding, dim=0)
+        voice = F.normalize(trained.class_embedding, dim=0) + trained.noise
         backbone = change(broadcast.backbone, trained.backbone, self.normalisation)
         return Upload(backbone, trained.parts[:, None] * voice, images=len(faces))
 
     def keep(self, trained: Trained) -> Private:
-        return Private(F.normalize(trained.class_embedding, dim=0))
+        return Private(F.normalize(trained.class_embedding, dim=0), trained.noise)
 
     def server_round(self, server: Server, received: Received) -> Server:
         chords, heard = server.chords.clone(), server.heard.clone()
@@ -175,7 +208,8 @@ class Chorus(Method):
             # Rows have variance 1 in each embedding: over √m their squares sum to those of the embeddings themselves.
             chords[choir] = chord / self.parts**0.5 if self.parts else F.normalize(chord, dim=1)
             heard[choir] = 1
-        return Server(moved(server.backbone, received.mean("backbone")), chords, heard, server.clients)
+        backbone = moved(server.backbone, received.mean("backbone"))
+        return Server(backbone, chords, heard, server.clients, (server.grouping + 1) % self.groupings)
 
     def embedder(self, server: Server, private: Private | None = None) -> Weights:
         return server.backbone

@@ -72,7 +72,8 @@ class ChorusPersonal(Chorus):
             space = (torch.eye(net.embedding, dtype=voice.dtype, device=voice.device), voice[None], voice.new_zeros(1))
         else:
             space = (private.transform, private.classifier, private.bias)
-        return Local(Trained(sung.trained.backbone, voice, sung.trained.parts, *space), sung.fixed)
+        trained = Trained(sung.trained.backbone, voice, sung.trained.noise, sung.trained.parts, *space)
+        return Local(trained, sung.fixed)
 
     def objective(self, net: Net, trained: Any, fixed: Fixed, batch: Batch) -> Losses:
         raw = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
@@ -93,7 +94,7 @@ class ChorusPersonal(Chorus):
 
     def keep(self, trained: Any) -> Private:
         embedding = F.normalize(trained.class_embedding, dim=0)
-        return Private(embedding, trained.backbone, trained.transform, trained.classifier, trained.bias)
+        return Private(embedding, trained.noise, trained.backbone, trained.transform, trained.classifier, trained.bias)
 
     def embedder(self, server: Server, private: Any = None) -> Weights:
         return server.backbone if private is None else private.backbone

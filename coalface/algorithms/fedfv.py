@@ -19,7 +19,7 @@ from torch import Tensor
 from coalface.algorithms import revealed_embedding
 from coalface.algorithms.revealed_embedding import RevealedEmbedding, Server, Trained, known_of, with_revealed
 from coalface.data.population import ClientFaces
-from coalface.local import Batch, Losses
+from coalface.local import Batch, Losses, slowed
 from coalface.method import Local, Types
 from coalface.models.net import Net
 from coalface.received import Received
@@ -53,6 +53,7 @@ class FedFV(RevealedEmbedding):
     fused: int = 2  # k, class embeddings in each of them; 3 is the paper's safe variant
     scale: float = 16.0  # the paper has 1, which is a nearly uniform softmax
     margin: float = 0.0
+    embedding_rate: float = 1.0  # of the class embedding, as a share of the backbone's; from scratch it must be slow
 
     types: ClassVar[Types] = replace(RevealedEmbedding.types, broadcast=Broadcast)
 
@@ -104,7 +105,7 @@ class FedFV(RevealedEmbedding):
         features = F.normalize(
             net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen"), dim=1
         )
-        own = features @ F.normalize(trained.class_embedding, dim=0)
+        own = features @ F.normalize(slowed(trained.class_embedding, self.embedding_rate), dim=0)
         absent = (fixed == 0).all(dim=1)  # without any equivalent the softmax has one class: loss and gradient are 0
         others = (features @ fixed.T).masked_fill(absent, -torch.inf)
         logits = self.scale * torch.cat([own[:, None] - self.margin, others], dim=1)

@@ -26,6 +26,9 @@ from coalface.reproduce.bench import Row
 TESTS = ("easy", "standard", "hard")
 COLUMNS = {test: (test, "accuracy") for test in TESTS}
 PRINTED = ("LFW", "AgeDB-30", "CFP-FP")
+# A class embedding only ever feels its own person's pull. At the backbone's rate it runs to where all features are
+# before they have parted; slowed down, it stays where it was drawn, and features come to it.
+SLOW = 0.1
 SOFTMAX_SCALE = 4.0  # at rate 0.1 a scale of 16 collapses a network without batch norm to one point
 
 
@@ -65,8 +68,10 @@ SCALES: dict[ScaleName, Scale] = {
 }
 
 
-def _fedfv(equivalents: int = 100, fused: int = 2) -> FedFV:
-    return FedFV(equivalents=equivalents, fused=fused, init="random", scale=SOFTMAX_SCALE)
+def _fedfv(equivalents: int = 100, fused: int = 2, embedding_rate: float = 1.0) -> FedFV:
+    return FedFV(
+        equivalents=equivalents, fused=fused, init="random", scale=SOFTMAX_SCALE, embedding_rate=embedding_rate
+    )
 
 
 def _table1(scale: Scale) -> Sequence[Row]:
@@ -102,8 +107,12 @@ def _table3(scale: Scale) -> Sequence[Row]:
         Row("FedUV-127", FedUV(code_length=127), printed=(78.83, 56.35, 68.03)),
         Row("FedUV-255", FedUV(code_length=255), printed=(79.42, 57.23, 68.41)),
         Row("FedUV-511", FedUV(code_length=511), printed=(81.60, 58.93, 68.63)),
-        Row("FedFV-100", _fedfv(), printed=(82.63, 66.68, 74.10)),
+        Row("FedFV-100", _fedfv(embedding_rate=SLOW), printed=(82.63, 66.68, 74.10)),
         Row("chorus, choirs of 4", Chorus(init="random", scale=SOFTMAX_SCALE)),
+        Row(
+            "chorus, choirs of 4, 3 groupings",
+            Chorus(groupings=3, init="random", scale=SOFTMAX_SCALE, embedding_rate=SLOW),
+        ),
         Row("FedAvg, positive only", PositiveOnly()),
     ]
 

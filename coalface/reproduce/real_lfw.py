@@ -70,21 +70,34 @@ STRONGER: dict[ScaleName, Scale] = {"paper": Scale(_run(112, "sphere20", 512, 50
 
 
 def _rows(scale: Scale) -> Sequence[Row]:
-    methods = {
-        "FedAvg, positive only": PositiveOnly(),
-        "random targets": RandomTargets(),
-        "FedUV-511": FedUV(),
-        "FedFace": FedFace(),
-        "FedFV": FedFV(),
-        "chorus, choirs of 4": Chorus(choir=4, margin=0.1),
-        "chorus, choirs of 8": Chorus(choir=8, margin=0.1),
-    }
     rows = []
     for part in ("(a)", "(b)"):
         rows.append(Row(f"{part} start"))
-        rows += [Row(f"{part} {name}", method) for name, method in methods.items()]
+        rows += [
+            Row(f"{part} FedAvg, positive only", PositiveOnly()),
+            Row(f"{part} random targets", RandomTargets()),
+            Row(f"{part} FedUV-511", FedUV()),
+            Row(f"{part} FedFace", FedFace()),
+            Row(f"{part} FedFV", FedFV()),
+        ]
+        rows += [_chorus(part, choir, groupings) for choir, groupings in ((4, 1), (8, 1), (8, 4))]
         rows.append(Row(f"{part} central", central=True))
     return rows
+
+
+def _chorus(part: str, choir: int, groupings: int, noise: float = 0.0) -> Row:
+    label = f"{part} chorus, choirs of {choir}"
+    label += f", {groupings} groupings" if groupings > 1 else ""
+    label += f", noise {noise:g}" if noise else ""
+    return Row(label, Chorus(choir=choir, groupings=groupings, noise=noise, margin=0.1))
+
+
+def _frontier(scale: Scale) -> Sequence[Row]:
+    """Choirs of k in R groupings; with the same R/k the server can solve for the same share of each voice."""
+    shapes = [(3, 1), (4, 1), (8, 1), (16, 1), (32, 1), (4, 2), (4, 3), (8, 2), (8, 4), (16, 4)]
+    rows = [_chorus("(a)", choir, groupings) for choir, groupings in shapes]
+    rows += [_chorus("(a)", 8, 2, noise) for noise in (0.5, 1.0)]
+    return [Row("(a) start"), *rows, Row("(a) FedFV", FedFV()), Row("(a) central", central=True)]
 
 
 @dataclass(frozen=True)
@@ -263,6 +276,16 @@ ARTEFACTS: dict[str, Artefact] = {
         SCALES,
         _rows,
         "Identities of clients and tests are disjoint.",
+        between=ENDS,
+    ),
+    "chorus-frontier": RealArtefact(
+        "Chorus on real photographs: accuracy against the size of choirs, groupings and noise",
+        COLUMNS,
+        (),
+        SCALES,
+        _frontier,
+        "Identities of clients and tests are disjoint.",
+        rows_of="real-lfw",
         between=ENDS,
     ),
     "real-lfw-112": RealArtefact(

@@ -134,6 +134,17 @@ def test_the_gradient_of_the_own_embedding_is_at_right_angles_to_it() -> None:
     assert gradient.norm() > 0.1 and float(gradient @ own.detach()) == pytest.approx(0, abs=1e-6)
 
 
+def test_a_slow_embedding_has_the_same_loss_and_a_tenth_of_the_gradient() -> None:
+    gradients = []
+    for share in (1.0, 0.1):
+        own = torch.tensor([0.8, 0.6], requires_grad=True)
+        loss, w = loss_of(FedFV(embedding_rate=share), torch.tensor([[0.0, 1.0]]), own)
+        gradients.append((loss.detach(), *torch.autograd.grad(loss.sum(), [w, own])))
+    (loss, backbone, fast), (same_loss, same_backbone, slow) = gradients
+    assert torch.equal(loss, same_loss) and torch.equal(backbone, same_backbone)
+    torch.testing.assert_close(slow, 0.1 * fast)
+
+
 @pytest.fixture
 def run(net: Net, population: Population, tmp_path: Path) -> SmallRun:
     return small_run("fedfv", net, population, tmp_path)

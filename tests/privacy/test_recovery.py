@@ -174,5 +174,5 @@ def test_simulated_embeddings_are_as_asked() -> None:
     assert float((cosines.sum() - 400) / (400 * 399)) == pytest.approx(0.25, abs=0.01)
     photos = simulate.moved(people, 0.7, draw)
     torch.testing.assert_close((people * photos).sum(dim=1), torch.full((400,), 0.7))
-    with pytest.raises(ValueError, match="do not fill choirs of 3"):
+    with pytest.raises(ValueError, match="must fill choirs of 3"):
         simulate.choirs(Chorus(choir=3), people, 1, draw)

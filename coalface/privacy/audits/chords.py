@@ -25,6 +25,15 @@ def common_direction(chords_TRD: Tensor) -> Tensor:
     return F.normalize(chords_TRD.flatten(0, 1).mean(dim=0, keepdim=True), dim=1)
 
 
+def least_voices(members_NP: Tensor, sums_ND: Tensor) -> Tensor:
+    """Of all voices [P, D] that agree with every sum of every grouping, the shortest.
+
+    For voices in random directions this is the best guess that is linear in the sums.
+    """
+    voices: Tensor = torch.linalg.pinv(members_NP.double()) @ sums_ND.double()
+    return voices
+
+
 def span(rows_ND: Tensor) -> Tensor:
     """An orthonormal basis [≤ D, D] of the rows, the directions with most in them first."""
     found = torch.linalg.svd(rows_ND, full_matrices=False)

@@ -53,6 +53,17 @@ def from_sums(chords_TCRD: Tensor, truth_CKD: Tensor, generator: torch.Generator
     return scored("recovery", f"chorus, sums, k = {k}", cosines, luck, details)
 
 
+def from_groupings(
+    members_NP: Tensor, sums_ND: Tensor, truth_PD: Tensor, generator: torch.Generator, against: str
+) -> AuditResult:
+    """Chorus with plain sums in several groupings: the server solves all sums [N, D] for all people at once."""
+    guesses = chords.least_voices(members_NP, sums_ND)
+    cosines = F.cosine_similarity(guesses, truth_PD.double(), dim=1)
+    luck = (random_directions(len(truth_PD), truth_PD.shape[1], generator) * truth_PD).sum(dim=1)
+    details = {"equations": int(torch.linalg.matrix_rank(members_NP.double())), "unknowns": len(truth_PD)}
+    return scored("recovery", against, cosines, luck, details)
+
+
 def from_mixtures(
     chords_TCRD: Tensor, truth_CKD: Tensor, generator: torch.Generator, search: Search = "agreeing"
 ) -> AuditResult:

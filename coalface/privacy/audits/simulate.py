@@ -75,8 +75,8 @@ def fedfv(
 def choirs(method: Chorus, embeddings_PD: Tensor, rounds: int, generator: torch.Generator, drift: float = 1.0) -> Sung:
     """Every choir sings in every round; the number of people must be a multiple of the choir."""
     people, dimensions = embeddings_PD.shape
-    if people % method.choir:
-        raise ValueError(f"{people} people do not fill choirs of {method.choir}")
+    if people % method.choir or method.groupings > 1 or method.noise:
+        raise ValueError(f"{people} people must fill choirs of {method.choir}, in one grouping, without noise")
     rows = max(1, method.parts)
     silent = torch.zeros(people // method.choir, rows, dimensions)
     server = chorus.Server(NOTHING, silent, torch.zeros(len(silent)), people)
@@ -86,10 +86,38 @@ def choirs(method: Chorus, embeddings_PD: Tensor, rounds: int, generator: torch.
         received = Received(chorus.Upload, partial(method.group, server))
         for client in range(people):
             broadcast = method.broadcast(server, None, client)
-            trained = chorus.Trained(NOTHING, embeddings_PD[client], parts[client])
+            silence = torch.zeros(dimensions)
+            trained = chorus.Trained(NOTHING, embeddings_PD[client], silence, parts[client])
             received.add(client, method.upload(broadcast, trained, ONE_FACE))
         server = method.server_round(server, received)
         heard.append(server.chords)
         sung.append(parts.reshape(len(silent), method.choir, rows).transpose(1, 2))
         embeddings_PD = moved(embeddings_PD, drift, generator) if drift < 1 else embeddings_PD
     return Sung(torch.stack(heard), torch.stack(sung))
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What chorus's server was given by every choir of every grouping, once."""
+
+    members: Tensor  # [N, P]: 1 where a person is in a choir
+    sums: Tensor  # [N, D]
+
+
+def groupings(method: Chorus, embeddings_PD: Tensor, generator: torch.Generator) -> Sums:
+    """Plain sums of static embeddings, each with its person's own noise: the server's view, lengths included."""
+    people, dimensions = embeddings_PD.shape
+    choirs = method.groupings * (people // method.choir)
+    noise_PD = method.noise * dimensions**-0.5 * torch.randn(people, dimensions, generator=generator)
+    members, sums = torch.zeros(choirs, people), torch.zeros(choirs, dimensions)
+    for grouping in range(method.groupings):
+        server = chorus.Server(NOTHING, torch.zeros(choirs, 1, dimensions), torch.zeros(choirs), people, grouping)
+        received = Received(chorus.Upload, partial(method.group, server))
+        for client in range(people):
+            trained = chorus.Trained(NOTHING, embeddings_PD[client], noise_PD[client], torch.ones(1))
+            received.add(client, method.upload(method.broadcast(server, None, client), trained, ONE_FACE))
+            members[method.group(server, client), client] = 1
+        everybody = members.sum(dim=1).int().tolist()
+        for choir, chord in received.whole_groups("chord", everybody.__getitem__).items():
+            sums[choir] = chord[0]
+    return Sums(members, sums)

@@ -1,0 +1,86 @@
+"""Chorus: who sings with whom, and what of it the server can solve."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from coalface.algorithms.chorus import Chorus, Server
+from coalface.models.net import Weights
+from coalface.privacy.audits import recovery, simulate
+
+
+def standing(method: Chorus, clients: int) -> Server:
+    choirs = method.groupings * (clients // method.choir)
+    return Server(Weights({}, {}), torch.zeros(choirs, 1, 4), torch.zeros(choirs), clients)
+
+
+def test_columns_move_on_by_their_number() -> None:
+    """Twelve clients in four rows of three: 0 1 2 / 3 4 5 / 6 7 8 / 9 10 11."""
+    method = Chorus(choir=3, groupings=2)
+    server = standing(method, 12)
+    assert sorted(method.members(server, 0)) == [0, 1, 2]
+    assert sorted(method.members(server, 4)) == [0, 8, 10]  # row 0, one row back, two rows back
+
+
+@pytest.mark.parametrize(("clients", "choir", "groupings"), [(12, 3, 2), (83, 8, 4), (50, 4, 3), (7, 3, 1)])
+def test_everybody_sings_once_in_every_grouping(clients: int, choir: int, groupings: int) -> None:
+    method = Chorus(choir=choir, groupings=groupings)
+    server, rows = standing(method, clients), clients // choir
+    for grouping in range(groupings):
+        found = [method.members(server, grouping * rows + row) for row in range(rows)]
+        assert sorted(client for members in found for client in members) == list(range(clients))
+        assert all(
+            method.choir_of(server, c, grouping) == grouping * rows + row for row in range(rows) for c in found[row]
+        )
+        assert min(map(len, found)) == choir
+
+
+def test_no_two_sing_together_twice() -> None:
+    method = Chorus(choir=4, groupings=3)
+    server = standing(method, 60)  # 15 rows, more than 3 · 4
+    together = torch.zeros(60, 60)
+    for choir in range(45):
+        members = torch.tensor(method.members(server, choir))
+        together[members[:, None], members] += 1
+    assert together.fill_diagonal_(0).max() == 1
+
+
+def test_groupings_take_turns_and_a_cohort_is_of_one_of_them() -> None:
+    method = Chorus(choir=3, groupings=2)
+    server = Server(Weights({}, {}), torch.zeros(8, 1, 4), torch.zeros(8), 12, grouping=1)
+    called = method.cohort(server, 12, 6, torch.Generator().manual_seed(0))
+    choirs = {method.group(server, client) for client in called}
+    assert len(called) == 6 and len(choirs) == 2 and min(choirs) >= 4
+
+
+@pytest.mark.parametrize(("choir", "groupings"), [(4, 2), (8, 4)])
+def test_the_server_solves_a_share_of_r_over_k(choir: int, groupings: int) -> None:
+    """Orthogonal voices: the best linear guess has a squared cosine of R / k on average, so nobody is recovered."""
+    voices = torch.eye(160)
+    sung = simulate.groupings(Chorus(choir=choir, groupings=groupings), voices, torch.Generator().manual_seed(0))
+    found = recovery.from_groupings(sung.members, sung.sums, voices, torch.Generator().manual_seed(0), "chorus")
+    assert found.details["median_cosine"] == pytest.approx((groupings / choir) ** 0.5, abs=0.04)
+    assert found.success == 0
+
+
+def test_as_many_groupings_as_members_would_be_solved() -> None:
+    """The control, and why chorus refuses it: with R = k the same attack has everybody."""
+    with pytest.raises(ValueError, match="groupings must be from 1 to 3"):
+        Chorus(choir=4, groupings=4)
+    method = Chorus(choir=4, groupings=3)
+    object.__setattr__(method, "groupings", 4)
+    voices = torch.eye(160)
+    sung = simulate.groupings(method, voices, torch.Generator().manual_seed(0))
+    found = recovery.from_groupings(sung.members, sung.sums, voices, torch.Generator().manual_seed(0), "chorus")
+    assert found.success > 0.95
+
+
+def test_noise_stays_in_what_colluders_find() -> None:
+    """Who knows all but one of a choir finds w + n: a cosine of 1/√2 for σ = 1, however often it sings."""
+    method = Chorus(choir=4, noise=1.0)
+    voices = simulate.embeddings(40, 2048, torch.Generator().manual_seed(0))
+    sung = simulate.groupings(method, voices, torch.Generator().manual_seed(1))
+    quiet = simulate.groupings(Chorus(choir=4), voices, torch.Generator().manual_seed(1))
+    heard = sung.sums - quiet.sums  # the noise of four members
+    assert heard.norm(dim=1).mean() == pytest.approx(2.0, abs=0.05)
