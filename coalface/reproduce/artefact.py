@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from coalface import seeding
+from coalface import config, seeding
 from coalface.config import Run
 from coalface.data import synthetic
 from coalface.data.world import CONDITIONS
@@ -51,6 +51,12 @@ class Artefact:
     figures: Figures | None = None
     rows_of: str = ""  # another artefact whose rows these are too: they are trained once for both
     between: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # rows that begin with this -> start, central
+
+    def changed(self, scale: ScaleName, settings: Sequence[str]) -> Artefact:
+        """This artefact with ``a.b=c`` settings of the scale's run."""
+        chosen = self.scales[scale]
+        changed = replace(chosen, run=config.override(chosen.run, settings))
+        return replace(self, scales={**self.scales, scale: changed})
 
     def bench(self, scale: ScaleName, seed: int, out: Path, device: torch.device, progress: Any, command: str) -> Bench:
         """The bench of one seed."""

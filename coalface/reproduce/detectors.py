@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coalface import provenance
+from coalface import config, provenance
 from coalface.config import ConfigError, DetectionRun
 from coalface.data.centres import DrawDomain, load
 from coalface.data.recordings import Recordings
@@ -85,6 +85,10 @@ class DetectorArtefact:
     def rows(self, scale: object) -> tuple[Row, ...]:
         """The same rows at every size."""
         return self.table
+
+    def changed(self, scale: ScaleName, settings: Sequence[str]) -> DetectorArtefact:
+        """This artefact with ``a.b=c`` settings of the scale's run."""
+        return replace(self, scales={**self.scales, scale: config.override(self.scales[scale], settings)})
 
     def bench(
         self, scale: ScaleName, seed: int, out: Path, device: torch.device, progress: Progress, command: str

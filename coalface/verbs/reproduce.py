@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 
-from coalface import config
 from coalface.config import ConfigError
 from coalface.report.progress import Progress
 from coalface.reproduce import ARTEFACTS, detector_tables, writing
@@ -37,9 +35,7 @@ def reproduce(options: argparse.Namespace, command: str, device: torch.device) -
     if options.scale not in artefact.scales:
         raise ConfigError(f"{options.artefact} has scales {', '.join(artefact.scales)}, not {options.scale}")
     if options.set:
-        chosen = artefact.scales[options.scale]
-        run = config.override(chosen.run, options.set)
-        artefact = replace(artefact, scales={**artefact.scales, options.scale: replace(chosen, run=run)})
+        artefact = artefact.changed(options.scale, options.set)
     out = options.out / f"{options.artefact}-{options.scale}"
     rows_out = options.out / f"{artefact.rows_of or options.artefact}-{options.scale}"
     rows: Any = artefact.rows(artefact.scales[options.scale])  # type: ignore[arg-type]  # a scale of its own kind
