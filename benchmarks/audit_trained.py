@@ -8,7 +8,7 @@ on synthetic people, at laptop size. A case and seed is one file in --parts, whi
 
 recovery   FedFV: the equivalents of the last rounds are solved for their members. Chorus: the server knows who is in
            which choir, and every sum over a whole choir is an equation; all of them together, of all groupings, are
-           solved by least squares, from the mean public face. A person is recovered above a cosine of 0.9.
+           solved for the likeliest voices, given how faces spread. A person is recovered above a cosine of 0.9.
 linkage    photographs that nobody trained on, of people who take part and of others, against the last broadcast of
            FedFV or the sums of all groupings, and against what recovery made of them; the better one counts.
 noise      on each sum of a choir, fresh in every round, in units of a voice's length for each number. It is laid on
@@ -124,7 +124,7 @@ def attacked(name: str, setting: Setting, strangers: Tensor, seed: int, progress
     for noise in NOISES if kind == "chorus" else (0.0,):
         if kind == "chorus":
             last, means = equations(heard, noise, luck)
-            guesses = torch.stack([solved(*last, common), solved(*means, common)], dim=1)
+            guesses = torch.stack([solved(*last, noise, common), solved(*means, noise, common)], dim=1)
             own = torch.einsum("ngd,nd->ng", guesses, heard.truth).max(dim=1).values
             banks = [F.normalize(means[1], dim=1), *guesses.unbind(dim=1)]
         else:
@@ -215,25 +215,32 @@ def begin(method: FedFV | Chorus, setting: Setting) -> Case:
     return replace(case, server=begun(case, setting.start))
 
 
-System = tuple[Tensor, Tensor]  # who is in which sum [n, people], and the sums [n, D]
+System = tuple[Tensor, Tensor, Tensor]  # who is in which sum [n, people], the sums [n, D], how many were averaged [n]
 
 
 def equations(heard: Heard, noise: float, luck: torch.Generator) -> tuple[System, System]:
     """All sums as they were heard last, and as means over all times: the first are newer, the second less noisy."""
     who = torch.zeros(len(heard.equations), len(heard.truth), dtype=torch.float64)
-    last, mean = [], []
+    last, mean, times = [], [], []
     for row, equation in enumerate(heard.equations):
         who[row, equation.members] = 1
         told = equation.sums + noise * torch.randn(equation.sums.shape, generator=luck)
         last.append(told[-1])
         mean.append(told.mean(dim=0))
-    return (who, torch.stack(last)), (who, torch.stack(mean))
+        times.append(len(told))
+    often = torch.tensor(times, dtype=torch.float64)
+    return (who, torch.stack(last), torch.ones_like(often)), (who, torch.stack(mean), often)
 
 
-def solved(who: Tensor, sums: Tensor, common: Tensor) -> Tensor:
-    """Unit voices [people, D]: of all answers the one nearest to everybody having the mean face."""
+def solved(who: Tensor, sums: Tensor, times: Tensor, noise: float, common: Tensor) -> Tensor:
+    """Unit voices [people, D]: the likeliest ones, if voices spread around the mean face as strangers do.
+
+    Without noise this is, of all answers, the one nearest to everybody having the mean face.
+    """
     usual = common.double().expand(who.shape[1], -1)
-    found = usual + torch.linalg.lstsq(who, sums.double() - who @ usual, driver="gelsd").solution
+    spread = (1 - common.double().square().sum()) / len(common)  # variance of each number of a unit vector
+    trust = noise**2 / times / spread + 1e-6
+    found = usual + who.T @ torch.linalg.solve(who @ who.T + trust.diag(), sums.double() - who @ usual)
     return F.normalize(found, dim=1).float()
 
 
