@@ -83,6 +83,8 @@ def test_errors_are_told_apart_blindly(layer: LastLayer) -> None:
     assert float((guesses @ layer.embeddings(entering).T).max(dim=0).values.min()) > 0.9
     alone = layer.errors(update(torch.outer(errors[0], entering[0]), errors[0]), 1, draw)
     torch.testing.assert_close(alone, errors[:1])
+    nothing = update(torch.zeros(8, 64), torch.zeros(8))
+    assert bool(layer.apart(nothing, 3, draw).isfinite().all())
 
 
 def test_mixed_signs_are_told_apart() -> None:

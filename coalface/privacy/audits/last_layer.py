@@ -97,6 +97,8 @@ class LastLayer:
         if people == 1:
             left: Tensor = torch.linalg.svd(weight, full_matrices=False)[0].T[:1]
             return left if bias is None else F.normalize(bias, dim=0)[None]
+        if not bool(weight.any()):
+            return torch.zeros(2, len(weight))  # nobody sent anything
         whole = F.normalize(weight.double().flatten(), dim=0).view_as(weight)  # tiny numbers: keep them from rounding
         sources = min(people, *weight.shape)
         rows = whole[None]

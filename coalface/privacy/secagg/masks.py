@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -45,7 +45,7 @@ def derived(secret: bytes, about: bytes) -> bytes:
 class Stream:
     """The words of a seed, to be added to a vector, or, with −1, to be taken away."""
 
-    seed: bytes
+    seed: bytes = field(repr=False)
     purpose: str
     sign: int = 1
 
