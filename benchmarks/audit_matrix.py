@@ -1,9 +1,11 @@
 """Methods × attacks × protections: what can be told from what is really sent?
 
-    OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py [--scale small|full] [--methods …] [--seeds 0 1 2]
+    OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py [--methods …] [--seeds 0 1 2] [--cohort 16] [--parts DIR]
+    OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py --collect
 
-Real rounds of every method on synthetic people at laptop size; see docs/audits.md. Writes audit_matrix.json
-and .md. Pictures: `coalface audit METHOD`.
+Real rounds of every method on synthetic people at laptop size; see docs/audits.md. Every (method, seed, cohort) is one
+file in --parts, which is not measured again: processes may share the work. --collect makes audit_matrix.json and .md of
+what is there, and the pictures of docs/audits.md.
 """
 
 from __future__ import annotations
@@ -11,30 +13,39 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from coalface import provenance
 from coalface.config import method_named
+from coalface.data.contact_sheet import contact_sheet
 from coalface.metrics.intervals import wilson
 from coalface.privacy.audits.audit import Attacker, Effort, Setting, audited, of_method, standard_views
 from coalface.privacy.audits.result import AuditResult
 from coalface.recipes.audit import audit
+from coalface.report.png import encode_png
 from coalface.report.progress import Progress
 
 METHODS = (
-    "fedavg/shared-head", "fedavg/positive-only", "random_targets", "fedaws", "fedface", "feduv", "fedfv", "chorus",
+    "fedavg/shared-head", "fedavg/positive-only", "random_targets", "random_targets/secret", "fedaws", "fedface",
+    "feduv", "feduv/secret", "fedfv", "chorus",
 )  # fmt: skip
 PICTURED = ("feduv", "fedfv", "chorus")  # searches for pictures are slow: one method of each kind of upload
 NOISE = 1.0
 ROUNDS = 20
-EFFORTS = {
-    "small": Effort(people=320, judge_epochs=10, decoder_epochs=6, inversions=2, iterations=80, several=0),
-    "full": Effort(people=480, judge_epochs=14, decoder_epochs=30, inversions=4, iterations=200, several=2),
-}
+COHORT, FEWER_ROUNDS = 16, 5  # larger cohorts play fewer rounds
+TRYING = Effort(people=400, judge_epochs=12, decoder_epochs=20, inversions=3, iterations=80, several=2)
+ENLARGED = 2
+SHOWN = (
+    "fedfv_template_inversion",
+    "chorus_template_inversion",
+    "feduv_gradient_inversion_1_step",
+)  # in docs/audits.md
 COLUMNS = (
     "template leak", "recovery", "codeword", "gradient inversion, 1 step", "gradient inversion, 2 steps",
     "template inversion", "membership, person", "membership, image",
@@ -43,35 +54,87 @@ COLUMNS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--scale", choices=EFFORTS, default="small")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="SEED")
+    parser.add_argument("--cohort", type=int, default=COHORT, help="of four times as many clients, twice above 64")
+    parser.add_argument("--parts", type=Path, default=Path("out/audit_matrix"), help="what is measured, and is kept")
+    parser.add_argument("--collect", action="store_true", help="measure nothing: write the tables and pictures")
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--images", type=Path, default=Path("docs/images"))
     options = parser.parse_args()
-    began, effort = time.process_time(), EFFORTS[options.scale]
-    rows: list[dict[str, Any]] = []
+    if options.collect:
+        collect(options.parts, options.out, options.images)
+        return
+    torch.set_num_threads(1)
+    options.parts.mkdir(parents=True, exist_ok=True)
     with Progress() as progress:
-        attacker = Attacker.prepared(32, "easy", effort, 0, progress)
         for seed in options.seeds:
-            setting = Setting.prepared(audit(method_named(options.methods[0])(), seed, ROUNDS), progress)
-            for name in options.methods:
-                trying = effort if name in PICTURED else replace(effort, inversions=0, decoder_epochs=0)
-                case = of_method(setting, method_named(name)(), attacker, progress)
-                results = audited(case, replace(attacker, effort=trying), standard_views(NOISE), progress)
-                rows += [{"seed": seed, **result.as_dict()} for result in results]
-                for result in results:
-                    progress.say(line(result))
+            left = [name for name in options.methods if not part(options.parts, name, seed, options.cohort).exists()]
+            if left:
+                measure(options.parts, left, seed, options.cohort, progress)
+
+
+def part(folder: Path, method: str, seed: int, cohort: int) -> Path:
+    return folder / f"{method.replace('/', '.')}_{seed}_{cohort}.json"
+
+
+def measure(folder: Path, methods: Sequence[str], seed: int, cohort: int, progress: Progress) -> None:
+    """Attack these methods, one file each."""
+    effort = TRYING if cohort == COHORT else replace(TRYING, inversions=0, decoder_epochs=0)
+    attacker = Attacker.prepared(32, "easy", effort, seed, progress)
+    run = audit(method_named(methods[0])(), seed, ROUNDS if cohort == COHORT else FEWER_ROUNDS)
+    clients = cohort * (4 if cohort <= 64 else 2)
+    run = replace(run, data=replace(run.data, clients=clients), rounds=replace(run.rounds, cohort=cohort))
+    setting = Setting.prepared(run, progress)
+    for name in methods:
+        began = time.process_time()
+        trying = effort if name in PICTURED else replace(effort, inversions=0, decoder_epochs=0)
+        trying = trying if seed == 0 else replace(trying, inversions=0)  # two thirds of all the time: one seed
+        case = of_method(setting, method_named(name)(), attacker, progress)
+        results = audited(case, replace(attacker, effort=trying), standard_views(NOISE), progress)
+        rows = [{"seed": seed, "cohort": cohort, **result.as_dict()} for result in results]
+        for result in results:
+            progress.say(line(result))
+        for attack, sheet in sheets(results) if seed == 0 else ():
+            (folder / f"{name}_{attack.replace(', ', '_').replace(' ', '_')}.png").write_bytes(encode_png(sheet))
+        found = {"seconds": round(time.process_time() - began, 1), "results": rows}
+        found["made"] = provenance.describe(torch.device("cpu"))
+        part(folder, name, seed, cohort).write_text(json.dumps(found, indent=1) + "\n")
+
+
+def collect(folder: Path, out: Path, images: Path) -> None:
+    """The tables of everything that was measured, and its pictures."""
+    parts = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    if not parts:
+        raise SystemExit(f"nothing was measured in {folder}: run this without --collect first")
+    rows = [row for found in parts for row in found["results"]]
+    rows.sort(key=lambda row: (METHODS.index(row["against"]), row["seed"]))  # stable: attacks and views as they came
+    seeds = sorted({row["seed"] for row in rows})
     report: dict[str, Any] = {
-        "command": f"OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py --scale {options.scale}",
+        "command": "OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py, and with --cohort 160; then --collect",
         "what": f"{ROUNDS} rounds of 16 of 64 clients, one synthetic person each, 32 pixels, feduv_cnn_small; the "
-        f"attacks are on the last round, recovery on all; noise multiplier {NOISE:g}; seeds {options.seeds}",
-        "seconds": round(time.process_time() - began, 1),
-        "made": provenance.describe(torch.device("cpu")),
+        f"attacks are on the last round, recovery on all; noise multiplier {NOISE:g}; seeds {seeds}",
+        "seconds": round(sum(found["seconds"] for found in parts), 1),
+        "made": parts[0]["made"],
         "results": rows,
     }
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "audit_matrix.json").write_text(json.dumps(report, indent=1) + "\n")
-    (options.out / "audit_matrix.md").write_text(as_markdown(report))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "audit_matrix.json").write_text(json.dumps(report, indent=1) + "\n")
+    (out / "audit_matrix.md").write_text(as_markdown(report))
+    for name in SHOWN:
+        if (folder / f"{name}.png").exists():
+            (images / f"audit_{name}.png").write_bytes((folder / f"{name}.png").read_bytes())
+
+
+def sheets(results: Sequence[AuditResult]) -> Iterator[tuple[str, Tensor]]:
+    """For each attack that ends in pictures: people across; a photograph, then the attacker's picture in each view."""
+    drawn = [(result.attack, result.pictures) for result in results if result.pictures is not None]
+    for attack in dict.fromkeys(attack for attack, _ in drawn):
+        shown = [pictures for its, pictures in drawn if its == attack]
+        people = min(map(len, shown))
+        rows = torch.stack([shown[0][:people, 0], *(pictures[:people, 1] for pictures in shown)])
+        larger = rows.flatten(0, 1).repeat_interleave(ENLARGED, 2).repeat_interleave(ENLARGED, 3)
+        yield attack, contact_sheet(larger, columns=people)
 
 
 def line(result: AuditResult) -> str:
@@ -81,23 +144,24 @@ def line(result: AuditResult) -> str:
 
 def as_markdown(report: dict[str, Any]) -> str:
     """One table for each view, methods down and attacks across; people pooled over the seeds."""
-    made, rows = report["made"], report["results"]
+    made, rows = report["made"], [row for row in report["results"] if row["cohort"] == COHORT]
     lines = [
         "# Attacks on what is really sent",
         "",
         f"{report['what']}. Each cell is the share of people (for images: of photographs) against whom the attack "
         "succeeded, pooled over the seeds, its 95 % Wilson interval, and the share that luck reaches. **Bold**: the "
-        "interval is above that of luck. What each attack is, and what counts: [docs/audits.md](../docs/audits.md).",
+        "interval is above that of luck. *Any sum*: how often a plain sum of as many strangers as a choir has meets "
+        "one of them. Gradient inversion: one seed, three people. What each attack is, and what counts: "
+        "[docs/audits.md](../docs/audits.md).",
     ]
     columns = [name for name in COLUMNS if any(row["attack"] == name for row in rows)]
     for view in dict.fromkeys(row["view"] for row in rows):
-        lines += ["", f"## {view}", "", f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-        for method in dict.fromkeys(row["against"] for row in rows):
-            cells = [
-                cell([r for r in rows if (r["view"], r["against"], r["attack"]) == (view, method, attack)])
-                for attack in columns
-            ]
-            lines.append(f"| {method} | {' | '.join(cells)} |")
+        lines += ["", f"## {view[0].upper()}{view[1:]}", "", *table(rows, view, columns)]
+    for cohort in sorted({row["cohort"] for row in report["results"]} - {COHORT}):
+        larger = [row for row in report["results"] if row["cohort"] == cohort]
+        there = [name for name in columns if any(row["attack"] == name for row in larger)]
+        title = f"## Secure sum over {cohort} of {2 * cohort} clients"
+        lines += ["", title, "The last layer has 128 inputs and 128 outputs.", "", *table(larger, "secure sum", there)]
     lines += ["", "## Medians", "", "| method | view | " + " | ".join(MEDIANS.values()) + " |"]
     lines += ["|---" * (len(MEDIANS) + 2) + "|"]
     for method in dict.fromkeys(row["against"] for row in rows):
@@ -108,11 +172,20 @@ def as_markdown(report: dict[str, Any]) -> str:
         [
             *lines,
             "",
-            f"`{report['command']}` in {report['seconds']:.0f} s of processor time on {made['hardware']}, one thread, "
+            f"`{report['command']}`: {report['seconds']:.0f} s of processor time on {made['hardware']}, one thread, "
             f"{made['date']}, commit {made['commit']}.",
             "",
         ]
     )
+
+
+def table(rows: list[dict[str, Any]], view: str, columns: Sequence[str]) -> list[str]:
+    lines = [f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for method in dict.fromkeys(row["against"] for row in rows):
+        mine = [row for row in rows if (row["view"], row["against"]) == (view, method)]
+        cells = [cell([row for row in mine if row["attack"] == attack]) for attack in columns]
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return lines
 
 
 MEDIANS = {
@@ -145,7 +218,9 @@ def cell(rows: list[dict[str, Any]]) -> str:
     interval, luck = wilson(found, people), wilson(round(chance * strangers), strangers)
     share = f"{100 * found / people:.0f} %"
     share = f"**{share}**" if interval.low > luck.high else share
-    return f"{share} [{100 * interval.low:.0f}, {100 * interval.high:.0f}], luck {100 * chance:.1f}"
+    told = [row["details"]["any_sum_tells"] for row in rows if "any_sum_tells" in row["details"]]
+    beside = f", any sum {100 * sum(told) / len(told):.1f}" if told and rows[0]["view"] != "plain" else ""
+    return f"{share} [{100 * interval.low:.0f}, {100 * interval.high:.0f}], luck {100 * chance:.1f}{beside}"
 
 
 if __name__ == "__main__":

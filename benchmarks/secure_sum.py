@@ -1,13 +1,16 @@
 """What a secure sum costs a client and the server, in seconds and bytes, beside sending the update in the open.
 
-    python benchmarks/secure_sum.py [--parameters N …] [--cohorts N …] [--train sphere64] [--out results]
+    python benchmarks/secure_sum.py [--parameters N …] [--cohorts N …] [--train sphere64] [--parts out/secure_sum]
+    python benchmarks/secure_sum.py --collect
 
 Every client exchanges keys and shares, and one in twenty drops out before its upload. A few clients are timed through
 all five steps, with every signature checked and a whole vector masked. The others of a cohort mask an empty vector and
-hand in zeros, as a thousand real ones would take hours in one process; the server does all of its work on all of them.
-Where everybody fits (--whole), everybody masks, and the sum is checked against the plain one.
+hand in zeros, as a thousand real ones would take hours in one process; the server does all of its work on all of them:
+it adds every whole vector as it arrives, and takes every mask away. Where everybody fits (--whole), everybody masks,
+and the sum is checked against the plain one.
 
 ``--train`` times one client's local round of that network (one step on 10 images) in the same process, for the ratio.
+A cell is one file in --parts and is not measured again; --collect makes secure_sum.json and .md of them.
 """
 
 from __future__ import annotations
@@ -166,35 +169,63 @@ def main() -> None:
     parser.add_argument("--parameters", type=int, nargs="+", default=[1_000_000, 25_000_000])
     parser.add_argument("--cohorts", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--whole", type=int, default=10**8, help="everybody masks up to so many numbers in all")
-    parser.add_argument("--train", metavar="MODEL", help="also a cohort of 100 beside this network's local round")
+    parser.add_argument("--train", metavar="MODEL", help="instead: a cohort of 100 beside this network's local round")
+    parser.add_argument("--parts", type=Path, default=Path("out/secure_sum"), help="what was measured, and is kept")
+    parser.add_argument("--collect", action="store_true", help="measure nothing: write the table")
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args()
+    if options.collect:
+        collect(options.parts, options.out)
+        return
     torch.set_num_threads(1)
-    cells = [(parameters, cohort) for parameters in options.parameters for cohort in options.cohorts]
-    rows = []
-    for parameters, cohort in cells:
-        hidden = secure(parameters, cohort, whole=parameters * cohort <= options.whole)
-        rows.append({"parameters": parameters, "cohort": cohort, "plain": plain(parameters, cohort), "secure": hidden})
-        print(json.dumps(rows[-1]))
+    options.parts.mkdir(parents=True, exist_ok=True)
+    if options.train:
+        keep(options.parts / f"{options.train}.json", lambda: beside(options.train))
+        return
+    for parameters in options.parameters:
+        for cohort in options.cohorts:
+            whole = parameters * cohort <= options.whole
+            keep(
+                options.parts / f"{parameters}_{cohort}.json",
+                lambda p=parameters, c=cohort, w=whole: {
+                    "parameters": p, "cohort": c, "plain": plain(p, c), "secure": secure(p, c, w),
+                },
+            )  # fmt: skip
+
+
+def keep(path: Path, measure: Callable[[], dict[str, Any]]) -> None:
+    """Measure, unless that was done, and write it down with where it was done."""
+    if not path.exists():
+        found = {**measure(), "made": provenance.describe(torch.device("cpu"))}
+        path.write_text(json.dumps(found, indent=1) + "\n")
+        print(json.dumps(found), flush=True)
+
+
+def beside(model: str) -> dict[str, Any]:
+    """A cohort of 100: one client's masks against its training, and against what it does without masks."""
+    parameters, seconds = training_seconds(model)
+    open_, hidden = plain(parameters, 100), secure(parameters, 100, whole=False)
+    return {
+        "model": model, "parameters": parameters, "training_seconds": seconds, "plain": open_, "secure": hidden,
+        "client_seconds_over_training": (hidden["client_seconds"] - open_["client_seconds"]) / seconds,
+    }  # fmt: skip
+
+
+def collect(folder: Path, out: Path) -> None:
+    parts = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    cells = sorted((found for found in parts if "cohort" in found), key=lambda c: (c["parameters"], c["cohort"]))
+    if not cells:
+        raise SystemExit(f"nothing was measured in {folder}: run this without --collect first")
     result: dict[str, Any] = {
-        "command": f"python benchmarks/secure_sum.py {' '.join(sys.argv[1:])}".strip(),
+        "command": "python benchmarks/secure_sum.py; python benchmarks/secure_sum.py --train sphere64; then --collect",
         "what": f"one client in {DROPPED} drops out before its upload; seconds of one client (median of {TIMED}) and "
         "of the server for the whole cohort, of processor time, on one thread",
-        "cells": rows,
-        **provenance.describe(torch.device("cpu")),
+        "cells": cells,
+        "beside_training": [found for found in parts if "model" in found],
     }
-    if options.train:
-        parameters, seconds = training_seconds(options.train)
-        hidden = secure(parameters, 100, whole=False)
-        share = hidden["client_seconds"] / seconds
-        result["beside_training"] = {
-            "model": options.train, "parameters": parameters, "training_seconds": seconds, "secure": hidden,
-            "client_seconds_over_training": share,
-        }  # fmt: skip
-        print(f"{options.train}: masks take {share:.1%} of one step on {IMAGES} images")
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "secure_sum.json").write_text(json.dumps(result, indent=2) + "\n")
-    (options.out / "secure_sum.md").write_text(page(result))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "secure_sum.json").write_text(json.dumps(result, indent=1) + "\n")
+    (out / "secure_sum.md").write_text(page(result))
 
 
 def page(result: dict[str, Any]) -> str:
@@ -209,15 +240,21 @@ def page(result: dict[str, Any]) -> str:
             f"{hidden['server_seconds']:.2f}", f"{open_['server_seconds']:.2f}",
             f"{hidden['bytes_up'] / (4 * cell['parameters']):.4f}", f"{hidden['bytes_down'] / 1e6:.3f}",
         ])  # fmt: skip
-    text = f"# Secure sums against plain\n\n`{result['command']}`\n\n{result['what'].capitalize()}.\n\n"
+    text = f"# Secure sums against plain\n\n{result['what'].capitalize()}. "
+    text += "The timed clients mask a whole vector. Where the cohort times the parameters is more than 10⁸, the other "
+    text += "clients hand in zeros, and the server adds and unmasks all of them: nothing is extrapolated but the plain "
+    text += "server's seconds, which are ten clients' times the cohort over ten.\n\n"
     text += markdown_table(rows, header) + "\n"
-    if "beside_training" in result:
-        beside = result["beside_training"]
+    for found in result["beside_training"]:
         text += (
-            f"\nBeside training: {beside['model']} ({beside['parameters']:,} parameters), cohort of 100: "
-            f"{beside['secure']['client_seconds']:.2f} s of masks against {beside['training_seconds']:.2f} s for one "
-            f"step on {IMAGES} images, {beside['client_seconds_over_training']:.1%}.\n"
+            f"\nBeside training: {found['model']} ({found['parameters']:,} parameters), cohort of 100: a client's "
+            f"masks take {found['secure']['client_seconds']:.2f} s, and one step on {IMAGES} images "
+            f"{found['training_seconds']:.2f} s, both on one thread of the same processor: "
+            f"{found['client_seconds_over_training']:.1%} on top of the shortest local round there is. It sends "
+            f"{found['secure']['bytes_up'] / (4 * found['parameters']):.3f} times the bytes of fp32.\n"
         )
+    made = result["cells"][0]["made"]
+    text += f"\n`{result['command']}` on {made['hardware']}, {made['date']}, commit {made['commit']}.\n"
     return text
 
 

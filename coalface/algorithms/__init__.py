@@ -17,10 +17,11 @@ from coalface.algorithms.fedgpad import FedGPAD
 from coalface.algorithms.fedma import FedMA
 from coalface.algorithms.fedpad import FedPAD
 from coalface.algorithms.feduv import FedUV
+from coalface.algorithms.feduv_secret import SecretFedUV
 from coalface.algorithms.fine_tune import FineTune
 from coalface.algorithms.fused import Fused
 from coalface.algorithms.local_only import LocalOnly
-from coalface.algorithms.random_targets import RandomTargets
+from coalface.algorithms.random_targets import RandomTargets, SecretTargets
 from coalface.algorithms.single import Single
 from coalface.method import Method
 
@@ -31,9 +32,11 @@ METHODS: dict[str, type[Method]] = {
     "fedprox/shared-head": fedprox.SharedHead,
     "fedprox/private-head": fedprox.PrivateHead,
     "random_targets": RandomTargets,
+    "random_targets/secret": SecretTargets,
     "fedaws": FedAwS,
     "fedface": FedFace,
     "feduv": FedUV,
+    "feduv/secret": SecretFedUV,
     "fedfv": FedFV,
     "chorus": Chorus,
     "chorus/personal": ChorusPersonal,

@@ -47,9 +47,12 @@ CODES = {
 
 
 def codeword(code: Code, user: int, user_bits: int, generator: torch.Generator) -> Tensor:
-    """v_u: the user's number, then secret random bits, encoded; float [n] of ±1, first bit first."""
-    if not 0 < user_bits <= code.message:
-        raise ValueError(f"user_bits must be 1 to {code.message}, not {user_bits}")
+    """v_u: the user's number, then secret random bits, encoded; float [n] of ±1, first bit first.
+
+    With 0 user_bits (and user 0) the whole message is secret: two people's differ by luck, which is all but certain.
+    """
+    if not 0 <= user_bits <= code.message:
+        raise ValueError(f"user_bits must be 0 to {code.message}, not {user_bits}")
     if not 0 <= user < 1 << user_bits:
         raise ValueError(f"user {user} does not fit into {user_bits} bits: raise user_bits")
     message = user

@@ -3,7 +3,7 @@ Hosseini et al. 2021.  docs/algorithms/feduv.md maps equations to lines.
 
 keeps   images, its codeword
 sends   change of the backbone    summed
-        change of the code head   summed; of one client alone it tells the codeword (docs: Limits)
+        change of the code head   summed; even a sum over a cohort tells the codewords (docs: Limits)
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ class FedUV(Method):
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
         if len(population) > 1 << self.user_bits:
             raise ValueError(f"{len(population)} clients need more than {self.user_bits} user_bits")
-        head = torch.rand(self.code_length, net.embedding, generator=generator) * 2 - 1
-        return Server(weights, (head / net.embedding**0.5).to(device_of(weights)))
+        return Server(weights, drawn_head(self.code_length, net.embedding, generator).to(device_of(weights)))
 
     def broadcast(self, server: Server, opened: None, client: int) -> Broadcast:
         return Broadcast(server.backbone, server.code_head, user=client)
@@ -99,9 +98,7 @@ class FedUV(Method):
 
     def objective(self, net: Net, trained: Trained, fixed: Tensor, batch: Batch) -> Losses:
         features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
-        right = (features @ trained.code_head.T) * fixed > 0
-        loss = F.relu(1 - code_scores(features, trained.code_head, fixed))
-        return {"loss": loss, "bits_right": right.to(loss.dtype).mean(dim=1)}
+        return towards(features, trained.code_head, fixed)
 
     def upload(self, broadcast: Broadcast, trained: Trained, faces: ClientFaces) -> Upload:
         backbone = change(broadcast.backbone, trained.backbone, self.normalisation)
@@ -119,6 +116,19 @@ class FedUV(Method):
 
     def head(self, server: Server, private: Any = None) -> Tensor | None:
         return server.code_head if self.similarity == "code" else None
+
+
+def drawn_head(code_length: int, dimensions: int, generator: torch.Generator) -> Tensor:
+    """W' [c, d], as a linear layer of d inputs begins."""
+    head: Tensor = (torch.rand(code_length, dimensions, generator=generator) * 2 - 1) / dimensions**0.5
+    return head
+
+
+def towards(features_BD: Tensor, code_head_CD: Tensor, codeword_C: Tensor) -> Losses:
+    """max(0, 1 − (1/c)·vᵀy) of each image, and the share of code bits that it gets right."""
+    right = (features_BD @ code_head_CD.T) * codeword_C > 0
+    loss = F.relu(1 - code_scores(features_BD, code_head_CD, codeword_C))
+    return {"loss": loss, "bits_right": right.to(loss.dtype).mean(dim=1)}
 
 
 def code_scores(features_BD: Tensor, code_head_CD: Tensor, codeword_C: Tensor) -> Tensor:

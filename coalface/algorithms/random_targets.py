@@ -1,14 +1,15 @@
 """Random targets: class embeddings that are drawn once and never move. The baseline of FedFace's Table 1.
 Aggarwal, Zhou, Jain 2021; simplex targets: FedETF, ICCV 2023.  docs/algorithms/random_targets.md
 
-keeps   images
+keeps   images; secret: its target too
 sends   change of the backbone   summed
-        nothing about the target: the server drew it, and it says nothing of the person
+        nothing about the target: the server drew it, and it says nothing of the person. But a server that knows all
+        targets can tell clients apart inside a sum (docs: Limits); in the form `secret` each client draws its own
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -16,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coalface import wire
-from coalface.algorithms.backbone_only import Upload
+from coalface.algorithms import backbone_only
+from coalface.algorithms.backbone_only import BackboneOnly, Upload
 from coalface.algorithms.revealed_embedding import device_of
 from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses
@@ -86,6 +88,47 @@ class RandomTargets(Method):
 
     def embedder(self, server: Server, private: None = None) -> Weights:
         return server.backbone
+
+
+@dataclass(frozen=True)
+class SecretTargets(BackboneOnly):
+    """One identity per client, pulled to a random direction that it drew itself and tells nobody."""
+
+    target: float = 0.9  # the hinge is dead once the cosine is this high
+    normalisation: SharedNormalisation = "frozen"
+
+    @dataclass(frozen=True)
+    class Private(wire.Private):
+        target: Tensor  # [d], of unit length
+
+    @dataclass(frozen=True)
+    class Trained:
+        backbone: Weights
+        target: Tensor  # not trained: along, so that it is kept
+
+    types: ClassVar[Types] = replace(BackboneOnly.types, private=Private)
+    one_identity: ClassVar[bool] = True
+
+    def start(
+        self,
+        net: Net,
+        broadcast: backbone_only.Broadcast,
+        private: Private | None,
+        faces: ClientFaces,
+        generator: torch.Generator,
+    ) -> Local:
+        if private is None:  # nobody compares targets, so they are as they fall
+            drawn = draw_targets("gaussian", 1, net.embedding, generator)[0]
+            private = self.Private(drawn.to(device_of(broadcast.backbone)))
+        return Local(self.Trained(broadcast.backbone, private.target), fixed=private.target)
+
+    def objective(self, net: Net, trained: Trained, fixed: Tensor, batch: Batch) -> Losses:
+        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        loss, dead = positive_hinge(features, fixed, self.target)
+        return {"loss": loss, "dead_hinge": dead}
+
+    def keep(self, trained: Trained) -> Private:
+        return self.Private(trained.target)
 
 
 def draw_targets(kind: Kind, classes: int, dimensions: int, generator: torch.Generator) -> Tensor:

@@ -109,10 +109,11 @@ class PrivateGathering:
 
     def count_in(self, reply: Reply, expected: wire.Upload) -> str:
         """Clip, then count in; what does not concern the sums is left out."""
-        outcome, upload = checked(reply, expected, self.sums.rounds, {})
+        known = wire.Known()
+        outcome, upload = checked(reply, expected, self.sums.rounds, known)
         if upload is None:
             return outcome
-        clipped, norm = clip(upload, self.clip, self.sums.settings.group_clip)
+        clipped, norm = clip(upload, self.clip, self.sums.settings.group_clip, known)
         adaptive = {IN_CLIP: float(norm <= self.clip) - 0.5} if self.sums.of_bits else {}
         return self.inner.count_in(replace(reply, upload=clipped, losses=adaptive), expected)
 
@@ -152,23 +153,31 @@ class PrivateGathering:
         return told if self.sums.settings.where == "central" else {**told, "epsilon_server": account.server()}
 
 
-def clip(upload: wire.Upload, bound: float, group_bound: float) -> tuple[wire.Upload, float]:
+def clip(
+    upload: wire.Upload, bound: float, group_bound: float, known: wire.Known | None = None
+) -> tuple[wire.Upload, float]:
     """The upload with its Summed fields together, and its SummedInGroup fields together, at most so long; counts 1.
 
-    And the norm of the Summed fields as it was.
+    And the norm of the Summed fields as it was. ``known`` are the squared norms of fields that were just checked.
     """
     fields: dict[str, Any] = {}
     norms = {}
+    known = known or {}
     for seen, most in ((wire.Seen.SUMMED, bound), (wire.Seen.GROUPED, group_bound)):
         named = {row.field: getattr(upload, row.field) for row in wire.disclosure(type(upload)) if row.seen is seen}
-        leaves = [leaf for name, value in named.items() for leaf in tree.leaves(value, name).values()]
-        squares = [leaf.detach().double().square().sum() for leaf in leaves]
-        norms[seen] = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
+        squares = [known[name][1] if name in known else _square(value) for name, value in named.items()]
+        norms[seen] = sqrt(sum(squares))
         factor = min(1.0, most / norms[seen]) if norms[seen] else 1.0
-        fields |= {name: tree.transform(lambda leaf, by=factor: leaf * by, value) for name, value in named.items()}
+        if factor < 1:
+            fields |= {name: tree.transform(lambda leaf, by=factor: leaf * by, value) for name, value in named.items()}
     fields |= {row.field: 1 for row in wire.disclosure(type(upload)) if row.seen is wire.Seen.COUNT}
     clipped: wire.Upload = dataclasses.replace(upload, **fields)  # type: ignore[type-var]  # subclasses are dataclasses
     return clipped, norms[wire.Seen.SUMMED]
+
+
+def _square(value: Any) -> float:
+    squares = [leaf.detach().double().square().sum() for leaf in tree.leaves(value).values()]
+    return float(torch.stack(squares).sum()) if squares else 0.0
 
 
 @dataclass(frozen=True)

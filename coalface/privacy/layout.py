@@ -69,9 +69,13 @@ class UploadLayout:
         whole = [weight, *(getattr(upload, name) for name in self.counts)]
         if max(whole) * self.cohort >= 1 << 31:
             raise OutOfRange(f"a count of {max(whole):.0f} in a cohort of {self.cohort}")
-        summed = self.fixed.encode(self._flat(upload, wire.Seen.SUMMED) * (weight / most))
-        slots = self.fixed_loss.encode(self._slots(losses))
-        grouped = self.fixed_in_group.encode(self._flat(upload, wire.Seen.GROUPED))
+        vector = np.empty(self.size, np.uint32)
+        summed, slots = vector[: self.values], vector[-LOSS_SLOTS:]
+        self._encode(upload, wire.Seen.SUMMED, self.fixed, weight / most, summed)
+        vector[self.values : -LOSS_SLOTS] = whole
+        self.fixed_loss.encode(self._slots(losses), out=slots)
+        grouped = np.empty(self.group_size, np.uint32)
+        self._encode(upload, wire.Seen.GROUPED, self.fixed_in_group, 1.0, grouped)
         if self.noise is not None:
             n = self.noise
             _add(summed, n.share("summed", self.survivors, len(summed), self.fixed.quantum, client))
@@ -79,7 +83,7 @@ class UploadLayout:
             _add(used, n.share("losses", self.survivors, len(used), self.fixed_loss.quantum, client))
             fewest = min(self.group_sizes, default=1)
             _add(grouped, n.share("grouped", fewest, len(grouped), self.fixed_in_group.quantum, client))
-        return np.concatenate([summed, np.array(whole, np.uint32), slots]), grouped
+        return vector, grouped
 
     def weight_and_counts(self, total: Words) -> tuple[float, dict[str, int]]:
         """The sum of the weights, and of each count."""
@@ -115,10 +119,14 @@ class UploadLayout:
         slots[: len(losses)] = [losses[name] for name in self.loss_names]
         return slots
 
-    def _flat(self, upload: wire.Upload, seen: wire.Seen) -> NDArray[np.float64]:
-        parts = [leaf.detach().cpu().double().flatten() for leaf in self._leaves(upload, seen).values()]
-        flat: NDArray[np.float64] = torch.cat(parts).numpy() if parts else np.zeros(0)
-        return flat
+    def _encode(self, upload: wire.Upload, seen: wire.Seen, fixed: FixedPoint, factor: float, out: Words) -> None:
+        """Leaf by leaf into its place: an update is large, and a copy of it in float64 twice that."""
+        start = 0
+        for leaf in self._leaves(upload, seen).values():
+            flat = leaf.detach().cpu().flatten()
+            flat = flat if flat.dtype in (torch.float32, torch.float64) else flat.double()
+            fixed.encode(flat.numpy(), factor, out[start : start + len(flat)])
+            start += len(flat)
 
     def _leaves(self, upload: wire.Upload, seen: wire.Seen) -> dict[str, Tensor]:
         """In the order of names, which all machines have in common; that of a dict changes on its way over a disk."""

@@ -84,3 +84,18 @@ def test_settings_that_leave_no_secret_or_no_room_are_refused(net: Net, populati
         FedUV(code_length=127, user_bits=64)
     with pytest.raises(ValueError, match="8 clients need more than 2"):
         FedUV(user_bits=2).begin(net, net.fresh(0), population, seeding.generator(0, "begin"))
+
+
+def test_the_secret_form_sends_no_code_head_and_is_given_no_number(
+    net: Net, population: Population, tmp_path: Path
+) -> None:
+    run = small_run("feduv/secret", net, population, tmp_path)
+    before: Any = run.begin()
+    after: Any = run.run(Rounds(rounds=3))
+    assert torch.equal(before.code_head, after.code_head)
+    assert {row.field for row in wire.disclosure(run.method.types.upload)} == {"backbone", "images"}
+    assert {row["field"] for row in wire.described(run.method.types.broadcast)} == {"backbone", "code_head"}
+    kept: list[Any] = [run.stage.private.load(client, 4) for client in range(6)]
+    assert len({tuple(private.codeword[:32].tolist()) for private in kept}) == 6  # not even its beginning is given out
+    losses = [row["losses"]["loss"] for row in run.stage.rounds()]
+    assert losses[-1] < losses[0]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from coalface import wire
 from coalface.algorithms.random_targets import Kind, RandomTargets, draw_targets
 from coalface.data.population import Population
 from coalface.federation import Rounds
@@ -56,3 +57,18 @@ def test_targets_never_move_and_only_the_backbone_does(net: Net, population: Pop
     assert RandomTargets().broadcast(after, None, 2).target.tolist() == before.targets[2].tolist()
     losses = [row["losses"]["loss"] for row in run.stage.rounds()]
     assert losses[-1] < losses[0]
+
+
+def test_a_secret_target_is_kept_differs_between_clients_and_never_travels(
+    net: Net, population: Population, tmp_path: Path
+) -> None:
+    run: SmallRun = small_run("random_targets/secret", net, population, tmp_path)
+    first: Any = run.run(Rounds(rounds=3), stop_after=1)
+    before: list[Any] = [run.stage.private.load(client, 2) for client in range(4)]
+    run.run(Rounds(rounds=3))
+    after: list[Any] = [run.stage.private.load(client, 4) for client in range(4)]
+    assert [kept.target.tolist() for kept in before] == [kept.target.tolist() for kept in after]
+    assert len({tuple(kept.target.tolist()) for kept in before}) == 4
+    message = wire.encode(run.method.broadcast(first, None, 0))
+    assert before[0].target.numpy().tobytes() not in message
+    assert {row.field for row in wire.disclosure(run.method.types.upload)} == {"backbone", "images"}

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from coalface import tree, wire
+from coalface.algorithms import chorus
 from coalface.config import Run, method_named
 from coalface.engines.engine import Reply, Task
 from coalface.federation import Rounds
 from coalface.gathering import Plain
 from coalface.local import Training
-from coalface.models.net import Net
+from coalface.models.net import Net, Weights
 from coalface.privacy import dp
 from coalface.privacy.account import Account, combined
 from coalface.privacy.dp import PrivateSums, clip, discrete_gaussian
@@ -62,6 +63,24 @@ def test_what_is_short_stays() -> None:
     assert clipped.head.tolist() == [1.0, 2.0] and clipped.voice.tolist() == pytest.approx([0.3])  # type: ignore[attr-defined]
     nothing, norm = clip(upload(0.0), 1.0, 1.0)
     assert norm == 0.0 and nothing.head.tolist() == [0.0, 0.0]  # type: ignore[attr-defined]
+
+
+def test_norms_that_are_known_are_not_taken_again() -> None:
+    known = wire.Known()
+    wire.check(upload(), upload(), known=known)
+    clipped, norm = clip(upload(), 1.5, 0.1, known)
+    assert norm == pytest.approx(3.0) and clipped.head.tolist() == [0.5, 1.0]  # type: ignore[attr-defined]
+    assert clipped.voice.tolist() == pytest.approx([0.1])  # type: ignore[attr-defined]
+
+
+def test_a_long_backbone_does_not_shorten_a_voice() -> None:
+    """Chorus's own upload: its class embedding has a clip of its own."""
+    long = Weights({"w": torch.tensor([30.0, 40.0])}, {})
+    sent = chorus.Upload(long, torch.tensor([[0.6, 0.8]]), images=3)
+    clipped, norm = clip(sent, 5.0, 1.0)
+    assert norm == 50 and clipped.backbone.parameters["w"].tolist() == pytest.approx([3.0, 4.0])  # type: ignore[attr-defined]
+    assert clipped.chord.tolist()[0] == pytest.approx([0.6, 0.8])  # type: ignore[attr-defined]
+    assert clip(sent, 5.0, 0.5)[0].chord.tolist()[0] == pytest.approx([0.3, 0.4])  # type: ignore[attr-defined]
 
 
 # --- the account ------------------------------------------------------------------------------------------------------
@@ -232,6 +251,7 @@ def private_run(
 
 
 CENTRAL = Privacy(dp=DP(noise=4.0, clip=0.5, delta=1e-3))
+ADAPTIVE = Privacy(dp=DP(noise=0.1, clip=10.0, clip_quantile=0.5, delta=1e-3))
 HIDDEN = Privacy(secure_sum=True, min_cohort=4, value_bound=16.0, dp=replace(CENTRAL.dp, where="distributed"))
 
 
@@ -239,7 +259,7 @@ def told(run: SmallRun, what: str) -> list[float]:
     return [row["privacy"][what] for row in run.stage.rounds()]
 
 
-@pytest.mark.parametrize("privacy", [CENTRAL, HIDDEN], ids=["central", "distributed"])
+@pytest.mark.parametrize("privacy", [CENTRAL, ADAPTIVE, HIDDEN], ids=["central", "adaptive", "distributed"])
 def test_epsilon_is_in_every_round_and_resume_goes_on_with_it(privacy: Privacy, net: Net, tmp_path: Path) -> None:
     whole = private_run(tmp_path / "whole", net, privacy)
     end = whole.run(EVERYBODY)
@@ -247,7 +267,7 @@ def test_epsilon_is_in_every_round_and_resume_goes_on_with_it(privacy: Privacy, 
     private_run(tmp_path / "cut", net, privacy).run(EVERYBODY, stop_after=3)
     again = private_run(tmp_path / "cut", net, privacy)
     assert tree.sha256(again.run(EVERYBODY)) == tree.sha256(end)
-    assert told(again, "epsilon") == told(whole, "epsilon")
+    assert told(again, "epsilon") == told(whole, "epsilon") and told(again, "clip") == told(whole, "clip")
     assert ("epsilon_server" in whole.stage.rounds()[0]["privacy"]) == privacy.secure_sum
     assert all(row["losses"] == {} for row in whole.stage.rounds())  # measured on private images
     assert all(row["images"] == 0 for row in whole.stage.ledger())

@@ -53,10 +53,11 @@ def test_a_simulated_client_sends_what_a_real_one_does(recorded_case: Recorded) 
         torch.testing.assert_close(0.05 * sent[name], leaf, atol=1e-6, rtol=1e-3)
 
 
-def test_inversion_comes_nearer_to_the_photograph_than_to_strangers(recorded_case: Recorded) -> None:
+@pytest.mark.parametrize("name", ["random_targets", "random_targets/secret"])
+def test_inversion_comes_nearer_to_the_photograph_than_to_strangers(name: str, recorded_case: Recorded) -> None:
     faces = synthetic.draw_faceset(0, 16, 6, 16, seed=3, conditions=synthetic.EASY)
     strangers = synthetic.draw_faceset(100, 40, 1, 16, seed=3, conditions=synthetic.EASY)
-    case = recorded_case("random_targets", rounds=1, faces=faces)
+    case = recorded_case(name, rounds=1, faces=faces)
     training = Training(rate=0.05, batch=1, images_per_round=1, flip=False)
     round_ = case.further(training)
     photograph = case.clients[0].images[torch.randperm(6, generator=_batches(case, round_.number))[:1]]
@@ -65,8 +66,9 @@ def test_inversion_comes_nearer_to_the_photograph_than_to_strangers(recorded_cas
     assert float(ssim(picture, photograph)) > float(others.quantile(0.9))
 
 
-def test_inversion_and_decoder_are_judged_and_shown(recorded_case: Recorded) -> None:
-    case = recorded_case("random_targets")
+@pytest.mark.parametrize("name", ["random_targets", "feduv/secret"])
+def test_inversion_and_decoder_are_judged_and_shown(name: str, recorded_case: Recorded) -> None:
+    case = recorded_case(name)
     judge = Judge(case.net, case.net.fresh(5))
     found = gradient_inversion(case, PLAIN, drawn(), judge, targets=2, iterations=4)
     assert found is not None and found.pictures is not None and found.pictures.shape == (2, 2, 3, 16, 16)

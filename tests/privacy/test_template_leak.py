@@ -63,6 +63,30 @@ def test_the_sum_does_not_protect_targets_that_the_server_drew(recorded_case: Re
     assert noisy.success == 0 and noisy.at_chance
 
 
+@pytest.mark.parametrize("name", ["feduv/secret", "random_targets/secret"])
+def test_the_sum_hides_what_clients_drew_themselves(name: str, recorded_case: Recorded) -> None:
+    case = recorded_case(name)
+    assert template_leak(case, PLAIN, drawn()).details["median_cosine"] > 0.95
+    assert template_leak(case, SECURE_SUM, drawn()).at_chance
+
+
+def test_errors_are_told_apart_blindly(layer: LastLayer) -> None:
+    """A sum over three people whose activations have few large values: no error is known, and each is found."""
+    draw = drawn(3)
+    entering = torch.rand(3, 64, generator=draw) * (torch.rand(3, 64, generator=draw) < 0.15)
+    errors = F.normalize(torch.randn(3, 8, generator=draw), dim=1)
+    whole = update(1e-3 * errors.T @ entering, 1e-3 * errors.sum(dim=0))
+    found = layer.errors(whole, 3, draw)
+    assert found.shape == (6, 8)
+    assert float((found @ errors.T).abs().max(dim=0).values.min()) > 0.9
+    guesses = layer.apart(whole, 3, draw)
+    assert float((guesses @ layer.embeddings(entering).T).max(dim=0).values.min()) > 0.9
+    alone = layer.errors(update(torch.outer(errors[0], entering[0]), errors[0]), 1, draw)
+    torch.testing.assert_close(alone, errors[:1])
+    nothing = update(torch.zeros(8, 64), torch.zeros(8))
+    assert bool(layer.apart(nothing, 3, draw).isfinite().all())
+
+
 def test_mixed_signs_are_told_apart() -> None:
     """511 rows, each a sum of 5 vectors with independent signs: signs and vectors come back, up to order and sign."""
     draw = drawn()
@@ -82,3 +106,12 @@ def test_codewords_are_read_plain_and_from_the_sum_and_not_through_noise(recorde
     assert summed.details["bits_read"] > 0.95
     assert noisy.success == 0 and noisy.details["bits_read"] == pytest.approx(0.5, abs=0.07)
     assert codeword_reading(recorded_case("fedface"), PLAIN, drawn()) is None
+
+
+def test_a_code_head_that_stands_still_tells_no_codeword(recorded_case: Recorded) -> None:
+    """32 numbers of an error for 511 bits: more than half of them, and far from all; in a sum little more than luck."""
+    case = recorded_case("feduv/secret")
+    plain, summed = (codeword_reading(case, view, drawn()) for view in (PLAIN, SECURE_SUM))
+    assert plain is not None and summed is not None
+    assert plain.success == 0 and 0.55 < plain.details["bits_read"] < 0.75
+    assert summed.success == 0 and summed.details["bits_read"] < summed.details["chance_bits_read"] + 0.05

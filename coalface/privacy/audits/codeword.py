@@ -12,6 +12,10 @@ In a sum over n clients every row j of ΔW' is Σ_i v_ij g_i: a mixture of indep
 moments (`chords.independent`) finds the v_i and the g_i, in no order; the bits of each client's number, which begin its
 codeword, tell which is whose, and the sign. So the sum hides neither codewords nor templates, as long as n is below
 the number of dimensions and well below the length of the code.
+
+Where the code head stands still (`feduv/secret`) it has no change. What is left is the error δ that enters the last
+layer of the backbone: W'ᵀ of the codeword, less what is right already. The signs of the shortest v with W'ᵀv = δ are
+the guess: d equations for c bits. In a sum the errors themselves are guesses (`LastLayer.errors`), and the best counts.
 """
 
 from __future__ import annotations
@@ -38,16 +42,21 @@ def codeword_reading(case: Case, view: View, generator: torch.Generator) -> Audi
     if not hasattr(method, "code_length"):
         return None
     seen = case.seen(view, generator)
-    read = from_sum(case, seen, generator)[0] if view.summed else alone(case, seen)
+    first = next(iter(seen.values()))
+    if not hasattr(first.upload, "code_head"):
+        guesses = from_errors(case, seen, generator)
+    else:
+        guesses = (from_sum(case, seen, generator)[0] if view.summed else alone(case, seen))[:, None]
     words = torch.stack([secret(case, client) for client in seen])
+    bits = getattr(method, "user_bits", 0)
     strangers = torch.stack(
         [
-            codeword(CODES[method.code_length], len(case.clients) + i, method.user_bits, generator)
-            for i in range(len(case.outsiders))
+            codeword(CODES[method.code_length], number if bits else 0, bits, generator)
+            for number in range(len(case.clients), len(case.clients) + len(case.outsiders))
         ]
     )
-    own = (read == words).double().mean(dim=1)
-    others = (read[:, None] == strangers).double().mean(dim=2)
+    own = (guesses == words[:, None]).double().mean(dim=2).max(dim=1).values
+    others = torch.stack([(guess[:, None] == strangers).double().mean(dim=2).max(dim=0).values for guess in guesses])
     details = {
         "read_above": READ,
         "bits_read": float(own.mean()),
@@ -84,6 +93,19 @@ def from_sum(case: Case, seen: dict[int, Seen], generator: torch.Generator) -> t
     best = agreement.abs().argmax(dim=1)
     turn = agreement.gather(1, best[:, None]).sign()
     return turn * signs[best], turn * voices[best]
+
+
+def from_errors(case: Case, seen: dict[int, Seen], generator: torch.Generator) -> Tensor:
+    """Guesses [n, g, c] at each client's codeword, where the code head stands still: from the errors below it."""
+    layer = LastLayer(case.net, case.last.backbone)
+    head = case.last.broadcasts[next(iter(seen))].code_head
+    shortest: Tensor = torch.linalg.pinv(head.T)  # [c, d]
+    guesses: list[Tensor] = []
+    for mine in seen.values():
+        if not guesses or mine.together == 1:
+            errors = layer.errors(mine.upload.backbone, mine.together, generator)
+            guesses.append((torch.cat([errors, -errors]) @ shortest.T).sign().float())
+    return torch.stack(guesses).expand(len(seen), -1, -1)
 
 
 def separated(change_CD: Tensor, sources: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coalface import tree
+from coalface.algorithms.feduv_secret import Fixed, SecretFedUV
+from coalface.algorithms.random_targets import SecretTargets
 from coalface.data.population import ClientFaces
 from coalface.local import Batch, Training
 from coalface.models.net import Weights, scaled
@@ -97,7 +99,7 @@ def inverted(
     noise = torch.randn(training.images_per_round, *mean.shape, generator=generator)
     pictures = (mean + 0.1 * noise).requires_grad_()
     embedding = leaked.clone().requires_grad_()
-    fixed = (upload.code_head @ leaked).sign() if hasattr(upload, "code_head") else None
+    fixed = _secret(case, layer, broadcast, upload, leaked, generator)
     groups = [{"params": [pictures], "lr": RATE}, {"params": [embedding], "lr": EMBEDDING_RATE}]
     optimiser = torch.optim.Adam(groups)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [iterations // 2, 3 * iterations // 4], 0.3)
@@ -113,6 +115,18 @@ def inverted(
         with torch.no_grad():
             pictures.clamp_(-1, 1)
     return pictures.detach()
+
+
+def _secret(
+    case: Case, layer: LastLayer, broadcast: Any, upload: Any, leaked: Tensor, generator: torch.Generator
+) -> Any:
+    """The attacker's guess at what the client trains towards, where that is the client's own secret; else None."""
+    if hasattr(upload, "code_head"):
+        return (upload.code_head @ leaked).sign()
+    error = layer.errors(upload.backbone, 1, generator)[0]
+    if isinstance(case.method, SecretFedUV):
+        return Fixed(broadcast.code_head, (torch.linalg.pinv(broadcast.code_head.T) @ error).sign())
+    return error if isinstance(case.method, SecretTargets) else None
 
 
 def simulated(

@@ -6,7 +6,8 @@ leaves it. On a client with one person the errors are almost parallel, δ_n = a_
     h̄ = ΔWᵀ Δb / ‖Δb‖²        (Σ a_n h_n / Σ a_n: the person's mean activation, its length included)
 
 The layer itself is known, so h̄ pushed through it is a template. Of a sum over clients, ΔW = Σ_i δ_i h̄_iᵀ: whoever
-knows the directions of the δ_i solves that too.
+knows the directions of the δ_i solves that too. Who does not can try to tell them apart blindly: by the fourth moments
+of the δ_i, or of the h̄_i, which are no Gaussian numbers after a ReLU.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from coalface.models.net import Net, Weights, scaled
+from coalface.privacy.audits import chords
 
 AT_ONCE = 256
 
@@ -88,6 +90,28 @@ class LastLayer:
             mean = weight.T @ bias / bias.square().sum().clamp(min=1e-20)
             right = torch.cat([mean[None], right])
         return self.embeddings(right)
+
+    def errors(self, update: Weights, people: int, generator: torch.Generator) -> Tensor:
+        """Guesses [g, d] at the directions of the people's errors: of one person it, up to sign; of a sum, blindly."""
+        weight, bias = self.change(update)
+        if people == 1:
+            left: Tensor = torch.linalg.svd(weight, full_matrices=False)[0].T[:1]
+            return left if bias is None else F.normalize(bias, dim=0)[None]
+        if not bool(weight.any()):
+            return torch.zeros(2, len(weight))  # nobody sent anything
+        whole = F.normalize(weight.double().flatten(), dim=0).view_as(weight)  # tiny numbers: keep them from rounding
+        sources = min(people, *weight.shape)
+        rows = whole[None]
+        entering = chords.independent(rows, chords.told(rows, sources), generator)
+        columns = (whole - whole.mean(dim=1, keepdim=True)).T[None]
+        leaving = chords.independent(columns, chords.told(columns, sources), generator)
+        found = torch.cat([torch.linalg.pinv(entering).T @ whole.T, leaving])
+        return F.normalize(found, dim=1).to(weight.dtype)
+
+    def apart(self, update: Weights, people: int, generator: torch.Generator) -> Tensor:
+        """Of a sum over so many people, nothing known: guesses [≤ 2 · people, d] at their templates."""
+        errors = self.errors(update, people, generator)
+        return torch.cat([self.solved(update, side) for side in errors.split(len(errors) // 2)])
 
     def solved(self, update: Weights, errors_ND: Tensor) -> Tensor:
         """Of a sum, with the direction of each person's error known [n, d], n ≤ d: their templates [n, d] in order."""

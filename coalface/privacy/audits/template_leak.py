@@ -11,7 +11,8 @@ shared head       a row of the head belongs to one class, and is moved by that c
 random targets    the server drew the targets, and a client's error points along its own
 revealed          the same with class embeddings that the server holds
 FedUV             errors are codewords: independent signs, which can be told apart blindly (`codeword`)
-otherwise         the singular directions of the sum are the guesses; the best one counts, so shares are upper bounds
+otherwise         the singular directions of the sum, and what blind separation of it finds, are the guesses; the best
+                  one counts, so shares are upper bounds
 """
 
 from __future__ import annotations
@@ -67,5 +68,10 @@ def guessed(case: Case, seen: dict[int, Seen], generator: torch.Generator) -> Te
         if all(direction is not None and bool(direction.any()) for direction in known):
             errors = torch.stack([direction for direction in known if direction is not None])
             return layer.solved(first.upload.backbone, errors)[:, None]
-    together = layer.directions(first.upload.backbone, first.together)
+    together = torch.cat(
+        [
+            layer.directions(first.upload.backbone, first.together),
+            layer.apart(first.upload.backbone, first.together, generator),
+        ]
+    )
     return together.expand(len(seen), -1, -1)

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from coalface.privacy.secagg import masks, shamir
 from coalface.privacy.secagg.fixed_point import Words
+from coalface.privacy.secagg.masks import Stream
 from coalface.privacy.secagg.messages import (
     Advertisement,
     Agreement,
@@ -105,11 +106,9 @@ class Client:
             about = self._about(other, self.me)
             both = masks.open_sealed(self._seal_key(other, about), sealed, about)
             self._held[other] = (both[: shamir.SHARE_BYTES], both[shamir.SHARE_BYTES :])
-        masks.add_stream(vector, self._secrets["self"], "self")
-        masks.add_stream(group_vector, self._secrets["self"], "self in group")
-        for other in there:
-            masks.add_stream(vector, self._pair_seed("mask", other), "pair", sign_of(self.me, other))
-        self._mask_in_group(group_vector)
+        pairs = [Stream(self._pair_seed("mask", other), "pair", sign_of(self.me, other)) for other in there]
+        masks.add_streams(vector, [Stream(self._secrets["self"], "self"), *pairs])
+        masks.add_streams(group_vector, [Stream(self._secrets["self"], "self in group"), *self._group_streams()])
         return Masked(self.me, vector, group_vector)
 
     def agree(self, survivors: Survivors) -> Agreement:
@@ -175,13 +174,12 @@ class Client:
             raise Refusal(f"{holders} neighbours {what}, and {self._layout.holders_needed} must")
         return listed
 
-    def _mask_in_group(self, vector: Words) -> None:
+    def _group_streams(self) -> list[Stream]:
         """Masks that only the whole group cancels: nobody holds a share of the keys they come from."""
         if not self._group <= self._present or not self._group:
-            masks.add_stream(vector, self._entropy(32), "pad")  # the group cannot be whole: this is never unmasked
-            return
-        for other in self._group - {self.me}:
-            masks.add_stream(vector, self._pair_seed("group", other), "pair", sign_of(self.me, other))
+            return [Stream(self._entropy(32), "pad")]  # the group cannot be whole: this is never unmasked
+        others = self._group - {self.me}
+        return [Stream(self._pair_seed("group", other), "pair", sign_of(self.me, other)) for other in others]
 
     def _pair_seed(self, key: str, other: int) -> bytes:
         return pair_seed(self._secrets[key], self._roster[other], self.session, key)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
 import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -14,7 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from coalface.privacy.secagg.fixed_point import Words
 from coalface.privacy.secagg.rules import Refusal
 
-CHUNK = 1 << 18  # bytes of stream at a time: they stay in the processor's cache
+CHUNK = 1 << 17  # bytes of a vector at a time: they stay in the processor's cache while every stream passes over them
 ZEROS = bytes(CHUNK)
 ONCE = bytes(12)  # a nonce may be constant where its key seals one message only
 
@@ -38,17 +41,29 @@ def derived(secret: bytes, about: bytes) -> bytes:
     return HKDF(hashes.SHA256(), 32, salt=None, info=about).derive(secret)
 
 
-def add_stream(vector: Words, seed: bytes, purpose: str, sign: int = 1) -> None:
-    """Add (or, with −1, take away) the stream of a seed, in place, modulo 2^32: AES-128 in counter mode."""
-    key = HKDF(hashes.SHA256(), 16, salt=None, info=f"stream {purpose}".encode()).derive(seed)
-    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+@dataclass(frozen=True)
+class Stream:
+    """The words of a seed, to be added to a vector, or, with −1, to be taken away."""
+
+    seed: bytes = field(repr=False)
+    purpose: str
+    sign: int = 1
+
+
+def add_streams(vector: Words, streams: Iterable[Stream]) -> None:
+    """Add streams to a vector, in place, modulo 2^32: each is AES-128 in counter mode under a key from its seed."""
+    running = []
+    for stream in streams:
+        key = HKDF(hashes.SHA256(), 16, salt=None, info=f"stream {stream.purpose}".encode()).derive(stream.seed)
+        cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+        running.append((cipher, np.add if stream.sign > 0 else np.subtract))
     held = bytearray(CHUNK)
     words = np.frombuffer(held, dtype="<u4")
-    combine = np.add if sign > 0 else np.subtract
     for start in range(0, len(vector), CHUNK // 4):
         part = vector[start : start + CHUNK // 4]
-        stream.update_into(ZEROS, held)
-        combine(part, words[: len(part)], out=part)
+        for cipher, combine in running:
+            cipher.update_into(ZEROS, held)
+            combine(part, words[: len(part)], out=part)
 
 
 def seal(key: bytes, text: bytes, about: bytes) -> bytes:

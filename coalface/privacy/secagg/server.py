@@ -11,6 +11,7 @@ import numpy as np
 from coalface.privacy.secagg import masks, shamir
 from coalface.privacy.secagg.client import pair_seed, sign_of
 from coalface.privacy.secagg.fixed_point import Words
+from coalface.privacy.secagg.masks import Stream
 from coalface.privacy.secagg.messages import (
     Advertisement,
     Agreement,
@@ -129,15 +130,17 @@ class Server:
         """The sum without its masks."""
         self._enough("unmasked", len(self._unmasking))
         whole = {group for group, members in self._groups.items() if members <= self._masked}
+        streams = []
         for client in sorted(self._masked):
             seed = self._restored(client, {u.client: u.self_shares for u in self._unmasking.values()})
             if hashlib.sha256(seed).digest() != self._roster[client].commitment:
                 raise Tampered(f"the shares of client {client}'s self mask are not what it committed to")
-            masks.add_stream(self._sum, seed, "self", -1)
+            streams.append(Stream(seed, "self", -1))
             if self._group_of.get(client) in whole:
-                masks.add_stream(self._group_sums[self._group_of[client]], seed, "self in group", -1)
+                masks.add_streams(self._group_sums[self._group_of[client]], [Stream(seed, "self in group", -1)])
         for client in sorted(self._sealed.keys() - self._masked):
-            self._remove_pair_masks(client)
+            streams += self._pair_streams(client)
+        masks.add_streams(self._sum, streams)
         return Total(tuple(sorted(self._masked)), self._sum, {group: self._group_sums[group] for group in whole})
 
     def members(self, group: int) -> int:
@@ -146,14 +149,15 @@ class Server:
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
-    def _remove_pair_masks(self, gone: int) -> None:
-        """Those that the neighbours of a client who dropped out have added, and which its own vector would cancel."""
+    def _pair_streams(self, gone: int) -> list[Stream]:
+        """What takes away the masks that the neighbours of a client who dropped out have added for it."""
         private = self._restored(gone, {u.client: u.key_shares for u in self._unmasking.values()})
         if masks.public_of(private) != self._roster[gone].mask_key:
             raise Tampered(f"the shares of client {gone}'s mask key are not of the key it advertised")
-        for other in sorted(self._layout.neighbours(gone) & self._masked):
-            seed = pair_seed(private, self._roster[other], self.session, "mask")
-            masks.add_stream(self._sum, seed, "pair", -sign_of(other, gone))
+        return [
+            Stream(pair_seed(private, self._roster[other], self.session, "mask"), "pair", -sign_of(other, gone))
+            for other in sorted(self._layout.neighbours(gone) & self._masked)
+        ]
 
     def _restored(self, client: int, by_holder: Mapping[int, Mapping[int, bytes]]) -> bytes:
         holders = self._layout.holders(client) & by_holder.keys()

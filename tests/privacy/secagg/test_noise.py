@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from coalface.privacy.secagg import client, masks
 from coalface.privacy.secagg.fixed_point import FixedPoint, Words
+from coalface.privacy.secagg.masks import Stream
 from tests.privacy.secagg.world import World
 
 SIZE = 40_000
@@ -78,19 +81,18 @@ def test_two_sessions_have_nothing_in_common() -> None:
 @pytest.mark.parametrize("missing", ["all", "pair", "self"])
 def test_with_masks_off_the_same_tests_fail(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pair masks the server needs only the self mask, which it is told, to see one client."""
-    real = masks.add_stream
+    real = masks.add_streams
 
-    def weakened(vector: Words, seed: bytes, purpose: str, sign: int = 1) -> None:
-        if missing not in ("all", purpose):
-            real(vector, seed, purpose, sign)
+    def weakened(vector: Words, streams: Iterable[Stream]) -> None:
+        real(vector, [stream for stream in streams if missing not in ("all", stream.purpose)])
 
-    monkeypatch.setattr(client.masks, "add_stream", weakened)
+    monkeypatch.setattr(client.masks, "add_streams", weakened)
     world = World(6, size=SIZE)
     values = updates(world)
     world.until("mask")
     words = world.uploads[0]
     if missing == "pair":  # what is left is the self mask: take it away, as the server can after the round
-        real(words, world.clients[0]._secrets["self"], "self", -1)
+        real(words, [Stream(world.clients[0]._secrets["self"], "self", -1)])
     elif missing == "self":  # what is left cancels in the sum of all: no client's, but a void round's sum is open
         words = np.sum([*world.uploads.values()], axis=0, dtype=np.uint32)
         values[0] = sum(values.values())  # type: ignore[assignment]

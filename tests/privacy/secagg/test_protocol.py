@@ -9,6 +9,7 @@ import pytest
 
 from coalface.privacy.secagg import masks, shamir
 from coalface.privacy.secagg.client import Client
+from coalface.privacy.secagg.masks import Stream
 from coalface.privacy.secagg.messages import Agreements, Roster, Survivors, Unmasking
 from coalface.privacy.secagg.rules import Refusal, Rules, TooFew
 from coalface.privacy.secagg.server import Tampered
@@ -84,7 +85,7 @@ def test_a_partial_choir_stays_masked_though_the_server_tries_everything_it_has(
     heard = server._group_sums[1].copy()
     for member in (3, 5):
         seed = shamir.join({c: u.self_shares[member] for c, u in told.items() if member in u.self_shares}, needed)
-        masks.add_stream(heard, seed, "self in group", -1)
+        masks.add_streams(heard, [Stream(seed, "self in group", -1)])
     secret = np.sum([world.group_vectors[c] for c in (3, 5)], axis=0, dtype=np.uint32)
     assert not np.array_equal(heard, secret)
     if step == "mask":  # the one who dropped out gave away its mask key: it is not the key of the choir
@@ -95,7 +96,7 @@ def test_a_partial_choir_stays_masked_though_the_server_tries_everything_it_has(
                 seed = masks.agreed(gone, key, world.session, "pair group")
                 for sign in (1, -1):
                     tried = heard.copy()
-                    masks.add_stream(tried, seed, "pair", sign)
+                    masks.add_streams(tried, [Stream(seed, "pair", sign)])
                     assert not np.array_equal(tried, secret)
     assert all(world.clients[c]._secrets["group"] not in str(told).encode() for c in (3, 4, 5))
 

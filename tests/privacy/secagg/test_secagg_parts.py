@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coalface.privacy.secagg import messages, rules, shamir
-from coalface.privacy.secagg.fixed_point import FixedPoint, OutOfRange
-from coalface.privacy.secagg.masks import CHUNK, add_stream
+from coalface.privacy.secagg.fixed_point import BLOCK, FixedPoint, OutOfRange
+from coalface.privacy.secagg.masks import CHUNK, Stream, add_streams
 from coalface.privacy.secagg.rules import Layout, Refusal, Rules, degree
 from tests.privacy.secagg.world import World, entropy
 
@@ -72,18 +72,38 @@ def test_out_of_range_raises(bad: float) -> None:
 def test_streams_cancel_and_do_not_repeat() -> None:
     for size in (0, 1, CHUNK // 4, CHUNK // 4 + 3):
         vector = np.arange(size, dtype=np.uint32)
-        add_stream(vector, b"s" * 32, "a")
+        add_streams(vector, [Stream(b"s" * 32, "a")])
         again = np.arange(size, dtype=np.uint32)
-        add_stream(again, b"s" * 32, "b")
+        add_streams(again, [Stream(b"s" * 32, "b")])
         assert size == 0 or not np.array_equal(vector, again)
-        add_stream(vector, b"s" * 32, "a", -1)
+        add_streams(vector, [Stream(b"s" * 32, "a", -1)])
         assert np.array_equal(vector, np.arange(size, dtype=np.uint32))
 
 
 def test_a_stream_is_one_stream_across_chunks() -> None:
     long = np.zeros(CHUNK // 2, np.uint32)
-    add_stream(long, b"s" * 32, "a")
+    add_streams(long, [Stream(b"s" * 32, "a")])
     assert len(np.unique(long)) > 0.99 * len(long)  # each chunk goes on where the last one stopped
+
+
+def test_streams_together_are_streams_one_after_another() -> None:
+    streams = [Stream(b"s" * 32, "a"), Stream(b"t" * 32, "a", -1), Stream(b"s" * 32, "b")]
+    together, alone = np.arange(CHUNK, dtype=np.uint32), np.arange(CHUNK, dtype=np.uint32)
+    add_streams(together, streams)
+    for stream in streams:
+        add_streams(alone, [stream])
+    assert np.array_equal(together, alone)
+
+
+def test_blocks_and_a_factor_change_no_word() -> None:
+    values = np.random.default_rng(0).normal(size=2 * BLOCK + 5).astype(np.float32).clip(-4, 4)
+    fixed, out = FixedPoint(4.0, 10), np.zeros(2 * BLOCK + 5, np.uint32)
+    by_hand = np.rint(values.astype(np.float64) * 0.3 / fixed.quantum).astype(np.int32).view(np.uint32)
+    fixed.encode(values, 0.3, out)
+    assert np.array_equal(out, by_hand) and np.array_equal(out, fixed.encode(values, 0.3))
+    values[-1] = 14.0
+    with pytest.raises(OutOfRange, match="a value of 4.2 is outside"):
+        fixed.encode(values, 0.3)
 
 
 # --- who masks with whom --------------------------------------------------------------------------------------------
