@@ -30,7 +30,6 @@ from coalface.experiment import Experiment, disclosure
 from coalface.federation import QuorumError
 from coalface.models.checkpoints import load_weights
 from coalface.models.net import Net
-from coalface.participant import fingerprint
 from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
 from coalface.recipes import RECIPES
 from coalface.recipes.demo import demo as demo_run
@@ -38,6 +37,7 @@ from coalface.recipes.detection import detection
 from coalface.report import seeds, tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
+from coalface.terms import fingerprint
 from coalface.verbs import audit, join, keys, reproduce
 from coalface.verbs import serve as serving
 
@@ -104,9 +104,11 @@ def run(options: argparse.Namespace, command: str) -> None:
 def serve(options: argparse.Namespace, command: str) -> None:
     """Run a federation of real machines over Flower; the same command again goes on where it stopped."""
     asked = _requested(options)
+    result = serving.serve(asked, options, command, _device(options.device))
     if isinstance(asked, DetectionRun):
-        raise ConfigError(f"{options.what} detects attacks: over Flower only recognition runs so far")
-    tables.print_table(serving.serve(asked, options, command, _device(options.device)))
+        print(detection_table(result))
+    else:
+        tables.print_table(result)
 
 
 def resume(options: argparse.Namespace, command: str) -> None:

@@ -65,14 +65,16 @@ class DomainWorld:
     test: Recordings
 
 
-def load(data: DomainData, seed: int, device: torch.device, draw: DrawDomain) -> DomainWorld:
-    """All recordings of a run. Nobody is in two splits."""
+def load(
+    data: DomainData, seed: int, device: torch.device, draw: DrawDomain, elsewhere: Population | None = None
+) -> DomainWorld:
+    """All recordings of a run. Nobody is in two splits. ``elsewhere``: real centres, who train on their own."""
 
     def drawn(name: str, split: str, subjects: int) -> Recordings:
         return draw(name, split, subjects, data.videos, data.frames, data.size, seed, device)
 
     return DomainWorld(
-        clients=centres([drawn(name, "train", data.subjects) for name in data.sources()]),
+        clients=elsewhere or centres([drawn(name, "train", data.subjects) for name in data.sources()]),
         dev={name: drawn(name, "dev", data.dev_subjects) for name in data.sources()},
         test=drawn(data.target, "test", data.test_subjects),
     )

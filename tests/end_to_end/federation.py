@@ -18,8 +18,8 @@ from coalface.cli import main
 from coalface.config import Run
 from coalface.data import world
 from coalface.data.population import Population
-from coalface.participant import fingerprint
 from coalface.report.png import encode_png
+from coalface.terms import fingerprint
 from tests.end_to_end.conftest import command, environment
 
 EVERYTHING = [f"{name} {fingerprint(kind)}" for name, kind in METHODS.items()]

@@ -27,8 +27,10 @@ from coalface.engines.flower_messages import SMALL, TRAIN, Answer, Call, pack, u
 from coalface.engines.flower_node import NotAdmitted, attend
 from coalface.federation import Rounds
 from coalface.local import Training
-from coalface.participant import DECLINED, Declined, Participant, Terms, own_secret
+from coalface.offer import DECLINED, Declined
+from coalface.participant import Participant, own_secret
 from coalface.registry import Limits
+from coalface.terms import PROTOCOL, Terms
 from coalface.verbs.keys import certify, key_pair
 from tests.conftest import noise_population
 from tests.engines.flower_world import Deployed, Nodes, nodes, tampered
@@ -185,7 +187,7 @@ def test_an_unwilling_client_declines_and_the_round_goes_on(
 
 
 def terms(**changes: Any) -> str:
-    made = Terms(1, method_named("fedavg/positive-only")(), "tiny", 8, 16, TRAINING, 3, 3, 2, 2, 1)
+    made = Terms(PROTOCOL, method_named("fedavg/positive-only")(), "tiny", 8, 0, 16, TRAINING, 3, 3, 2, 2, 1)
     return dataclasses.replace(made, **changes).to_json()
 
 
@@ -203,8 +205,8 @@ def test_nothing_is_read_or_trained_before_consent(three: Nodes, tmp_path: Path)
     [
         ("[]", "terms"),
         ("{", "terms"),
-        ('{"protocol": 2}', "protocol"),
-        ('{"protocol": 1, "method": {"name": "os.system"}}', "terms"),
+        ('{"protocol": 1}', "protocol"),
+        ('{"protocol": 2, "method": {"name": "os.system"}}', "terms"),
         (terms(client=3), "terms"),
         (terms(classes=2), "terms"),
         (terms(model="resnet99"), "terms"),
