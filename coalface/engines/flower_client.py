@@ -24,6 +24,7 @@ from coalface.offer import Declined
 from coalface.participant import Participant
 
 STEPS = {ADVERTISE: "advertise", SHARE: "share", AGREE: "agree", UNMASK: "unmask"}  # of a secure sum
+DONE = {ADVERTISE: "advertised", SHARE: "shared", AGREE: "agreed", UNMASK: "unmasked"}
 
 log = logging.getLogger("coalface.client")
 
@@ -47,6 +48,7 @@ def handler(participant: Participant) -> Callable[[str, RecordDict], RecordDict]
                 log.info("collected: %d images LEAVE this machine, in %d bytes", images, len(data))
             elif kind in STEPS:
                 data = participant.take_step(STEPS[kind], call.terms, broadcast)
+                log.info("round %d: %s in a secure sum", call.round, DONE[kind])
             else:
                 raise Declined("terms")
         except Declined as reason:
