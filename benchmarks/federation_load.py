@@ -3,14 +3,17 @@
     python benchmarks/federation_load.py [--nodes 50] [--rounds 20] [--secure] [--out results]
 
 Every client is a `coalface join` process of its own, behind TLS, with one synthetic person; the server is
-`coalface serve`. After each round the memory of all of them is read. A machine that is too small for so many clients
+`coalface serve`. Clients are forked from one process, so that the program's pages are shared: their memory here is less
+than on machines of their own, and whether it grows is the question. A machine that is too small for so many clients
 gets as many as fit: the result says how many there were. What other work the machine had shows in the load average.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -18,6 +21,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +44,8 @@ SETTINGS = [
     "data.test_images=4", "data.pairs=200", "rounds.cohort=0", "rounds.quorum=1.0", "training.batch=4",
 ]  # fmt: skip
 SECURE = ["privacy.secure_sum=true", "privacy.most_images=10", "privacy.value_bound=64"]
-A_NODE = 260 << 20  # bytes, about: a Python with torch
+A_NODE = 200 << 20  # bytes, about, of a client's own
+FORK = multiprocessing.get_context("fork")  # Flower and torch are imported once for all clients
 SPARE = 3 << 30  # for the server and everybody else
 PORT = 39551
 
@@ -77,18 +82,18 @@ def main() -> None:
 
 def measured(run: Run, nodes: int, folder: Path) -> dict[str, Any]:
     """Start everybody, and look at them after each round."""
+    importlib.import_module("coalface.engines.flower_node")
     names = [f"client{number}" for number in range(nodes)]
     coalface(["keys", *names, "--server", f"localhost:{PORT}", "--out", str(folder)])
     people = world.load(run.data, run.seed, torch.device("cpu")).clients
     (folder / "config.json").write_text(json.dumps(config.to_json(run)))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    program = [sys.executable, "-m", "coalface"]
-    clients: list[subprocess.Popen[bytes]] = []
+    clients: list[BaseProcess] = []
     out = folder / "run"
     with (folder / "output").open("wb") as log:
         given = ["--listen", f"localhost:{PORT}", "--tls-dir", folder / "server", "--patience", "900", "--quiet"]
         given += ["--clients", folder / "server" / "clients.toml", "--out", out, "--device", "cpu"]
-        arguments = [*program, "serve", str(folder / "config.json"), *map(str, given)]
+        arguments = [sys.executable, "-m", "coalface", "serve", str(folder / "config.json"), *map(str, given)]
         server = subprocess.Popen(arguments, env=environment, stdout=log, stderr=log)
         try:
             for number, name in enumerate(names):
@@ -99,21 +104,22 @@ def measured(run: Run, nodes: int, folder: Path) -> dict[str, Any]:
                 accept = f'accept = ["{METHOD} {fingerprint(method_named(METHOD))}"]'
                 file = home / "client.toml"
                 file.write_text(file.read_text().replace("accept = []", accept))
-                joined = [*program, "join", str(file), "--quiet"]
-                clients.append(subprocess.Popen(joined, env=environment, stdout=log, stderr=log))
-                time.sleep(0.3)  # importing torch fifty times at once helps nobody
+                clients.append(FORK.Process(target=coalface, args=(["join", str(file), "--quiet"],), daemon=True))
+                clients[-1].start()
             rounds = watched(server, clients, out, run.rounds.rounds)
         finally:
-            for process in (*clients, server):
-                process.kill()
-                process.wait()
+            for client in clients:
+                client.kill()
+                client.join()
+            server.kill()
+            server.wait()
         if len(rounds) < run.rounds.rounds:
             raise SystemExit((folder / "output").read_text()[-2000:])
     return summary(nodes, rounds, out)
 
 
 def watched(
-    server: subprocess.Popen[bytes], clients: list[subprocess.Popen[bytes]], out: Path, rounds: int
+    server: subprocess.Popen[bytes], clients: list[BaseProcess], out: Path, rounds: int
 ) -> list[dict[str, Any]]:
     """Memory after each round, in megabytes of their own: what a process shares with others is shared out."""
     seen: list[dict[str, Any]] = []
@@ -122,7 +128,7 @@ def watched(
         if len(done) <= len(seen):
             time.sleep(0.1)
             continue
-        held = [memory(process.pid) for process in clients]
+        held = [memory(client.pid) for client in clients]
         seen.append(
             {
                 "round": len(done),
@@ -184,7 +190,7 @@ def slope(rows: list[dict[str, Any]], what: str) -> float:
     return statistics.linear_regression([row["round"] for row in rows], [row[what] for row in rows]).slope
 
 
-def memory(pid: int) -> float:
+def memory(pid: int | None) -> float:
     """Proportional set size in megabytes."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1000
