@@ -82,7 +82,9 @@ def main() -> None:
 
 def measured(run: Run, nodes: int, folder: Path) -> dict[str, Any]:
     """Start everybody, and look at them after each round."""
-    importlib.import_module("coalface.engines.flower_node")
+    for name in ("coalface.engines.flower_node", "coalface.engines.flower_client", "torch._dynamo"):
+        importlib.import_module(name)  # once, and not by each client
+    torch.optim.SGD([torch.zeros(1)])
     names = [f"client{number}" for number in range(nodes)]
     coalface(["keys", *names, "--server", f"localhost:{PORT}", "--out", str(folder)])
     people = world.load(run.data, run.seed, torch.device("cpu")).clients
