@@ -38,7 +38,7 @@ from coalface.report import seeds, tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
 from coalface.terms import fingerprint
-from coalface.verbs import audit, join, keys, reproduce
+from coalface.verbs import audit, flower_sim, join, keys, reproduce
 from coalface.verbs import serve as serving
 
 EPILOG = """\
@@ -55,7 +55,10 @@ start here
 
 
 OPTIONAL = {"rich": "progress bars", "matplotlib": "figures in the report"}
-ENGINES = "sequential: one client at a time, the reference; stacked: many per launch; auto: stacked where it pays"
+ENGINES = (
+    "sequential: one client at a time, the reference; stacked: many per launch; auto: stacked where it pays; "
+    "flower-sim: Flower's own, on Ray"
+)
 WAYS = {"up": "sends", "once": "gives up", "down": "receives"}  # what a client does with a field
 
 
@@ -211,9 +214,12 @@ def _execute(
                 f"not installed here, so left out: {', '.join(missing)}; pip install 'coalface[app]' adds them"
             )
         # Faces and network are made before anything is written: a bad request leaves no trace.
-        kind = Detection if isinstance(run_, DetectionRun) else Experiment
-        experiment = _described(lambda: kind(run_, out, device, progress, command, options.engine))  # type: ignore[arg-type]
-        result: dict[str, Any] = experiment.execute()
+        if options.engine == "flower-sim":
+            result: dict[str, Any] = flower_sim.simulate(run_, out, device, progress, command)
+        else:
+            kind = Detection if isinstance(run_, DetectionRun) else Experiment
+            experiment = _described(lambda: kind(run_, out, device, progress, command, options.engine))  # type: ignore[arg-type]
+            result = experiment.execute()
     if isinstance(run_, DetectionRun):
         print(f"{detection_table(result)}\nresult: {out / 'result.json'}")
         return result
@@ -341,7 +347,9 @@ def _parser() -> Parser:
             sub.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
             sub.add_argument("--quiet", action="store_true", help="no progress, results only")
         if device and name not in ("eval", "reproduce", "serve"):
-            sub.add_argument("--engine", choices=("auto", "sequential", "stacked"), default="auto", help=ENGINES)
+            sub.add_argument(
+                "--engine", choices=("auto", "sequential", "stacked", "flower-sim"), default="auto", help=ENGINES
+            )
         return sub
 
     sub = verb("demo", demo, "Writes a report that explains itself.")

@@ -13,6 +13,7 @@ from coalface import seeding, wire
 from coalface.data.centres import centres
 from coalface.data.faces import read_folder
 from coalface.data.faceset import FaceView
+from coalface.data.held_file import HELD, read_held
 from coalface.data.own_recordings import read_own
 from coalface.data.population import ClientFaces
 from coalface.data.public import Public
@@ -83,6 +84,8 @@ class Offer:
         """This client's photographs or recordings, read once."""
         terms, place = self.terms, Path(self.client.data)
         classes = torch.arange(terms.first_class, terms.first_class + terms.identities, device=self.device)
+        if place.name == HELD:
+            return read_held(place, terms.size, classes, self.device, self.public)
         if terms.method.world == "recordings":
             held = centres([read_own(place, terms.size, self.client.layout, self.client.frames).to(self.device)])[0]
             return ClientFaces(held.images, held.labels, classes, depth=held.depth)

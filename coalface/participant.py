@@ -120,10 +120,11 @@ class Participant:
         offer = self._offer(terms)
         return len(offer.faces), wire.encode(offer.terms.method.collect(offer.faces))
 
-    def take_step(self, step: str, terms: str, data: bytes) -> bytes:
+    def take_step(self, step: str, terms: str, federation: str, data: bytes) -> bytes:
         """A step of a secure sum: "advertise", "share", "agree" or "unmask". Declined if it would expose anybody."""
         offer = self._offer(terms)
-        return self._protected(lambda secure: secure.take(step, offer.terms, data))
+        folder = self._folder(federation)
+        return self._protected(lambda secure: secure.take(step, offer.terms, folder, data))
 
     def _masked(self, offer: Offer, broadcast: Any, upload: wire.Upload, sealed: bytes) -> bytes:
         """The server cannot check what it cannot see: an honest client leaves itself out where the server would."""

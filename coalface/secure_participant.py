@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from coalface.privacy.secagg.messages import (
 from coalface.privacy.secagg.node_keys import EcdsaKey, is_signed, read_members
 from coalface.privacy.secagg.rules import Refusal, Rules
 from coalface.registry import Client
+from coalface.store import write_atomically
 from coalface.terms import SecureTerms, Terms
 
 log = logging.getLogger("coalface.client")
@@ -40,14 +42,17 @@ class SecureParticipant:
         self._session: Session | None = None
         self._opening = Opening(b"", 0, (), ())
 
-    def take(self, step: str, terms: Terms, data: bytes) -> bytes:
+    def take(self, step: str, terms: Terms, folder: Path, data: bytes) -> bytes:
         """A step by its name."""
         if step == "advertise":
-            return self.advertise(terms, data)
+            return self.advertise(terms, folder, data)
         return {"share": self.share, "agree": self.agree, "unmask": self.unmask}[step](data)
 
-    def advertise(self, terms: Terms, data: bytes) -> bytes:
-        """A session begins, if its rules are as strict as this client's and it is who the server says."""
+    def advertise(self, terms: Terms, folder: Path, data: bytes) -> bytes:
+        """A session begins, if its rules are as strict as this client's and it is who the server says.
+
+        ``folder`` is what this client keeps of the federation: in it, with whom it was first grouped.
+        """
         secure = terms.secure
         if secure.min_cohort < self.insisted.min_cohort or secure.threshold < self.insisted.threshold:
             raise Refusal(
@@ -57,6 +62,7 @@ class SecureParticipant:
         if self.directory.get(terms.client) != self.key.public:
             raise Refusal(f"this client is not number {terms.client} in its list of members")
         self._session, self._opening = None, decode(Opening, data)
+        _stay_in_group(folder / "group.json", self._opening.group)
         self._session = Session(
             terms.client,
             self.key,
@@ -99,6 +105,17 @@ class SecureParticipant:
         if self._session is None:
             raise Refusal("this client is in no session: it was restarted, or never asked for its keys")
         return self._session
+
+
+def _stay_in_group(file: Path, group: tuple[int, ...]) -> None:
+    """Sums over groups that change could be subtracted from each other: a client stays in its first one."""
+    if not group:
+        return
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps(group).encode())
+    elif (before := tuple(json.loads(file.read_text()))) != group:
+        raise Refusal(f"this client was grouped with {before} first, and now would be with {group}")
 
 
 def rules_of(secure: SecureTerms) -> Rules:

@@ -47,7 +47,7 @@ def handler(participant: Participant) -> Callable[[str, RecordDict], RecordDict]
                 images, data = participant.collect(call.terms)
                 log.info("collected: %d images LEAVE this machine, in %d bytes", images, len(data))
             elif kind in STEPS:
-                data = participant.take_step(STEPS[kind], call.terms, broadcast)
+                data = participant.take_step(STEPS[kind], call.terms, call.federation, broadcast)
                 log.info("round %d: %s in a secure sum", call.round, DONE[kind])
             else:
                 raise Declined("terms")

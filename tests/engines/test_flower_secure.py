@@ -170,15 +170,15 @@ def terms(client: int, **changes: object) -> Terms:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def advertised(six: Nodes, count: int = 6) -> tuple[list[SecureParticipant], list[Advertisement]]:
+def advertised(six: Nodes, folder: Path, count: int = 6) -> tuple[list[SecureParticipant], list[Advertisement]]:
     opening = encode(Opening(b"s" * 32, 6, (), ()))
     clients = [SecureParticipant(six.client(name)) for name in six.names[:count]]
-    return clients, [decode(Advertisement, one.advertise(terms(i), opening)) for i, one in enumerate(clients)]
+    return clients, [decode(Advertisement, one.advertise(terms(i), folder, opening)) for i, one in enumerate(clients)]
 
 
 def test_a_server_cannot_invent_participants(six: Nodes, tmp_path: Path) -> None:
     """Three real clients, and a fourth with keys of the server's own making: nobody shares anything with it."""
-    clients, real = advertised(six, count=3)
+    clients, real = advertised(six, tmp_path, count=3)
     key_pair(tmp_path / "made.key")
     forger = EcdsaKey(tmp_path / "made.key")
     forged = replace(real[0], client=3, signature=b"")
@@ -189,29 +189,41 @@ def test_a_server_cannot_invent_participants(six: Nodes, tmp_path: Path) -> None
         clients[0].share(encode(Roster(tuple(real))))
 
 
-def test_a_server_cannot_shrink_the_cohort(six: Nodes) -> None:
-    clients, real = advertised(six)
+def test_a_server_cannot_shrink_the_cohort(six: Nodes, tmp_path: Path) -> None:
+    clients, real = advertised(six, tmp_path)
     with pytest.raises(Refusal, match="a cohort of 3 is under the minimum of 4"):
         clients[0].share(encode(Roster(tuple(real[:3]))))
 
 
-def test_a_server_cannot_have_a_short_list_of_survivors_signed(six: Nodes) -> None:
-    clients, real = advertised(six)
+def test_a_server_cannot_have_a_short_list_of_survivors_signed(six: Nodes, tmp_path: Path) -> None:
+    clients, real = advertised(six, tmp_path)
     roster = encode(Roster(tuple(real)))
     clients[0].share(roster)
     with pytest.raises(Refusal, match="asked to agree"):  # nothing is unmasked before a vector was sent
         clients[0].agree(encode(Survivors((0, 1, 2, 3))))
 
 
-def test_a_server_cannot_give_a_client_anothers_number(six: Nodes) -> None:
+def test_a_server_cannot_regroup_clients(six: Nodes, tmp_path: Path) -> None:
+    """Sums of two choirs that differ in one member would differ by that member; a restart does not make it forget."""
+    for group, fine in (((0, 1, 2), True), ((0, 1, 2), True), ((0, 1, 3), False)):
+        client = SecureParticipant(six.client("client0"))
+        opening = encode(Opening(b"s" * 32, 6, group, (3, 3)))
+        if fine:
+            client.advertise(terms(0), tmp_path, opening)
+        else:
+            with pytest.raises(Refusal, match=r"grouped with \(0, 1, 2\) first"):
+                client.advertise(terms(0), tmp_path, opening)
+
+
+def test_a_server_cannot_give_a_client_anothers_number(six: Nodes, tmp_path: Path) -> None:
     client = SecureParticipant(six.client("client0"))
     with pytest.raises(Refusal, match="not number 1"):
-        client.advertise(terms(1), encode(Opening(b"s" * 32, 6, (), ())))
+        client.advertise(terms(1), tmp_path, encode(Opening(b"s" * 32, 6, (), ())))
 
 
-def test_a_server_cannot_ask_for_less_than_the_client_insists_on(six: Nodes) -> None:
+def test_a_server_cannot_ask_for_less_than_the_client_insists_on(six: Nodes, tmp_path: Path) -> None:
     client = SecureParticipant(six.client("client0", secure_sum=Insisted()))
     with pytest.raises(Refusal, match="are less than 16 and 0.667"):
-        client.advertise(terms(0), encode(Opening(b"s" * 32, 6, (), ())))
+        client.advertise(terms(0), tmp_path, encode(Opening(b"s" * 32, 6, (), ())))
     with pytest.raises(ValueError, match="no members"):
         SecureParticipant(six.client("client0", members=""))
