@@ -14,6 +14,7 @@ test: lint
 
 # Federations of real processes on this machine, with kill -9: some minutes.
 test-deploy: .venv/ready
+	$(BIN)/pip install --quiet --editable '.[dev,flower-sim]'
 	$(BIN)/pytest -m deploy
 
 lint: .venv/ready

@@ -30,7 +30,6 @@ from coalface.experiment import Experiment, disclosure
 from coalface.federation import QuorumError
 from coalface.models.checkpoints import load_weights
 from coalface.models.net import Net
-from coalface.participant import fingerprint
 from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
 from coalface.recipes import RECIPES
 from coalface.recipes.demo import demo as demo_run
@@ -38,7 +37,8 @@ from coalface.recipes.detection import detection
 from coalface.report import seeds, tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
-from coalface.verbs import audit, ijb, join, keys, reproduce
+from coalface.terms import fingerprint
+from coalface.verbs import audit, flower_sim, ijb, join, keys, reproduce
 from coalface.verbs import serve as serving
 
 EPILOG = """\
@@ -55,7 +55,10 @@ start here
 
 
 OPTIONAL = {"rich": "progress bars", "matplotlib": "figures in the report"}
-ENGINES = "sequential: one client at a time, the reference; stacked: many per launch; auto: stacked where it pays"
+ENGINES = (
+    "sequential: one client at a time, the reference; stacked: many per launch; auto: stacked where it pays; "
+    "flower-sim: Flower's own, on Ray"
+)
 WAYS = {"up": "sends", "once": "gives up", "down": "receives"}  # what a client does with a field
 
 
@@ -104,9 +107,11 @@ def run(options: argparse.Namespace, command: str) -> None:
 def serve(options: argparse.Namespace, command: str) -> None:
     """Run a federation of real machines over Flower; the same command again goes on where it stopped."""
     asked = _requested(options)
+    result = serving.serve(asked, options, command, _device(options.device))
     if isinstance(asked, DetectionRun):
-        raise ConfigError(f"{options.what} detects attacks: over Flower only recognition runs so far")
-    tables.print_table(serving.serve(asked, options, command, _device(options.device)))
+        print(detection_table(result))
+    else:
+        tables.print_table(result)
 
 
 def resume(options: argparse.Namespace, command: str) -> None:
@@ -216,9 +221,12 @@ def _execute(
                 f"not installed here, so left out: {', '.join(missing)}; pip install 'coalface[app]' adds them"
             )
         # Faces and network are made before anything is written: a bad request leaves no trace.
-        kind = Detection if isinstance(run_, DetectionRun) else Experiment
-        experiment = _described(lambda: kind(run_, out, device, progress, command, options.engine))  # type: ignore[arg-type]
-        result: dict[str, Any] = experiment.execute()
+        if options.engine == "flower-sim":
+            result: dict[str, Any] = flower_sim.simulate(run_, out, device, progress, command)
+        else:
+            kind = Detection if isinstance(run_, DetectionRun) else Experiment
+            experiment = _described(lambda: kind(run_, out, device, progress, command, options.engine))  # type: ignore[arg-type]
+            result = experiment.execute()
     if isinstance(run_, DetectionRun):
         print(f"{detection_table(result)}\nreport: {out / 'report.html'}")
         return result
@@ -346,7 +354,9 @@ def _parser() -> Parser:
             sub.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
             sub.add_argument("--quiet", action="store_true", help="no progress, results only")
         if device and name not in ("eval", "ijb", "reproduce", "serve"):
-            sub.add_argument("--engine", choices=("auto", "sequential", "stacked"), default="auto", help=ENGINES)
+            sub.add_argument(
+                "--engine", choices=("auto", "sequential", "stacked", "flower-sim"), default="auto", help=ENGINES
+            )
         return sub
 
     sub = verb("demo", demo, "Writes a report that explains itself.")

@@ -24,14 +24,14 @@ from coalface.data.spoof_folders import FolderDomains, sampling
 from coalface.experiment import disclosure, json_bytes, traffic
 from coalface.liveness import at_home, liveness
 from coalface.method import Method
-from coalface.models import complete_settings
 from coalface.models.checkpoints import load_weights, save_weights
+from coalface.models.detector import detector
 from coalface.models.net import Net, Weights
 from coalface.protocols.leave_one_out import Scored, Scorer, judge, scored
 from coalface.report.detection_page import page
 from coalface.report.progress import Progress
 from coalface.report.tables import markdown_table
-from coalface.stages import EngineName, Stages, models
+from coalface.stages import EngineName, Remote, Stages, models
 from coalface.store import Stage, explained, write_atomically
 
 RATES = ("hter", "eer", "auc")
@@ -50,8 +50,13 @@ class Detection:
         command: str,
         engine: EngineName = "auto",
         world: DomainWorld | None = None,
+        remote: Remote | None = None,
     ) -> None:
-        """``world`` are recordings that are there already, and may be of real people; without it they are drawn."""
+        """``world`` are recordings that are there already, and may be of real people; without it they are drawn.
+
+        ``remote``: the centres are elsewhere, and so are their recordings; the ends are not run then.
+        """
+        self.remote = remote
         self.run, self.out, self.device, self.progress, self.command = run, out, device, progress, command
         self.engine_name = engine
         self.began = time.perf_counter()
@@ -60,7 +65,7 @@ class Detection:
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
         self.synthetic = world is None and run.data.source == "synthetic"
         self.world = world or self._drawn()
-        self.stages = Stages(run, self.net, device, progress, self.scores, engine)
+        self.stages = Stages(run, self.net, device, progress, self.scores, engine, remote)
         self.stages.check(self.world.clients)
 
     def execute(self) -> dict[str, Any]:
@@ -75,8 +80,10 @@ class Detection:
         )
         for number, weights in enumerate(done.models):
             save_weights(self.out / ("model.safetensors" if not number else f"model{number}.safetensors"), weights)
-        metrics = {name: self.judged(run.method, done.server, done.stage, replicates=1000)}
-        metrics |= {end: self._end(end)["metrics"][end] for end in run.ends if end != name}
+        here = done.stage if self.remote is None else None
+        metrics = {name: self.judged(run.method, done.server, here, replicates=1000)}
+        if self.remote is None:
+            metrics |= {end: self._end(end)["metrics"][end] for end in run.ends if end != name}
         ledger, rounds = done.stage.ledger(), done.stage.rounds()
         result = {
             "title": f"{name}{' at home' * run.at_home}, {'&'.join(run.data.sources())} → {run.data.target}",
@@ -153,8 +160,9 @@ class Detection:
 
     def _drawn(self) -> DomainWorld:
         with self.progress.stage("recordings", total=1) as bar:
+            elsewhere = self.remote.roster if self.remote else None
             draw = draw_domain if self.synthetic else FolderDomains(Path(self.run.data.source))
-            world = load(self.run.data, self.run.seed, self.device, draw, self.run.at_home)
+            world = load(self.run.data, self.run.seed, self.device, draw, self.run.at_home, elsewhere)
             bar.advance(1)
         return world
 
@@ -170,11 +178,7 @@ class Detection:
 
 def detector_net(run: DetectionRun) -> Net:
     """The network of a run, with one output."""
-    name = run.model or run.method.network
-    wanted = {"outputs": 1, "embedding": 1, "size": run.data.size, "width": run.width}
-    known = complete_settings(name, {})
-    settings: dict[str, Any] = {key: value for key, value in wanted.items() if key in known}
-    return Net(name, run.numerics, **settings)
+    return detector(run.model or run.method.network, run.data.size, run.width, run.numerics)
 
 
 def table(result: dict[str, Any]) -> str:

@@ -11,84 +11,26 @@ import json
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from coalface import seeding, tree, wire
-from coalface.config import ConfigError, from_json, method_name, to_json
-from coalface.data.faces import read_folder
-from coalface.data.population import ClientFaces
-from coalface.local import Training, client_round
-from coalface.method import Method
-from coalface.models.net import Net
+from coalface import tree, wire
+from coalface.config import method_name
+from coalface.local import client_round
+from coalface.offer import Declined, Offer
 from coalface.private_store import PrivateStore
-from coalface.registry import Client, Limits, absent
+from coalface.registry import Client, Limits
 from coalface.store import write_atomically
+from coalface.terms import PROTOCOL, Terms, fingerprint
 
-PROTOCOL = 1  # counts up when messages change
-MOST_CLASSES = 10_000_000  # the shapes of a broadcast may grow with them
-DECLINED = {  # why a client declines; only these words enter a ledger
-    "terms": "it cannot read the terms",
-    "protocol": "it speaks another protocol",
-    "method": "it has not agreed to what this method sends",
-    "identities": "it holds another number of people than was agreed",
-    "limit": "a limit of its own is reached",
-    "broadcast": "the broadcast is not what the method sends",
-    "trouble": "it has trouble of its own",
-}
+if TYPE_CHECKING:
+    from coalface.secure_participant import SecureParticipant
 
 log = logging.getLogger("coalface.client")
-
-
-class Declined(Exception):
-    """The client will not do it; the argument is a key of DECLINED."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a client must know to take part. It travels with every call, so that a client may come and go."""
-
-    protocol: int
-    method: Method
-    model: str
-    embedding: int
-    size: int  # of images
-    training: Training
-    clients: int
-    classes: int  # identities in the whole federation
-    client: int  # this client's number
-    first_class: int  # where its identities begin
-    identities: int  # how many it holds
-
-    def to_json(self) -> str:
-        return json.dumps(to_json(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Terms:
-        try:
-            terms: Terms = from_json(cls, json.loads(text))
-        except (json.JSONDecodeError, RecursionError, TypeError) as error:
-            raise ConfigError(f"terms that cannot be read: {error}") from error
-        before, after = terms.client, terms.clients - terms.client - 1
-        behind = terms.classes - terms.first_class - terms.identities
-        if before < 0 or after < 0 or terms.identities < 1 or terms.first_class < before or behind < after:
-            raise ConfigError("terms that contradict each other")
-        if terms.classes > MOST_CLASSES:
-            raise ConfigError(f"{terms.classes} identities are more than this client makes room for")
-        return terms
-
-
-def fingerprint(method: Any) -> str:
-    """Sixteen hex digits that stand for all that leaves a client under a method, to the word."""
-    rows = [*wire.disclosure(method.types.upload)]
-    if method.types.collected is not None:
-        rows += wire.disclosure(method.types.collected)
-    told = [[row.field, row.seen.value, row.what, row.type] for row in rows]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -114,9 +56,15 @@ class Participant:
         if client.seed >= 0:
             log.warning("a seed is set in client.toml: this client's random choices are no secret. Rehearsals only.")
         self._offered: tuple[str, Offer] | None = None
+        self._secure: SecureParticipant | None = None
 
-    def train(self, terms: str, federation: str, round_: int, counted: list[int], broadcast: bytes) -> bytes:
-        """One round: the upload. Private state is on the disk before the upload is in the caller's hands."""
+    def train(
+        self, terms: str, federation: str, round_: int, counted: list[int], broadcast: bytes, sealed: bytes = b""
+    ) -> bytes:
+        """One round: the upload. Private state is on the disk before the upload is in the caller's hands.
+
+        ``sealed``: where sums are secure, what the others sealed for this client; the upload then leaves under masks.
+        """
         offer = self._offer(terms)
         folder = self._folder(federation)
         spent = _read_spent(Path(self.client.state))
@@ -139,13 +87,14 @@ class Participant:
             offer.net,
             received,
             private,
-            self._faces(offer),
+            offer.faces,
             offer.terms.training,
             round_,
             self.seed(federation),
             offer.terms.client,
         )
-        data = wire.encode(_to(result.upload, torch.device("cpu")))
+        upload = _to(result.upload, torch.device("cpu"))
+        data = self._masked(offer, received, upload, sealed) if offer.terms.secure.min_cohort else wire.encode(upload)
         spent = Spent(
             spent.rounds + 1,
             spent.minutes + (time.perf_counter() - began) / 60,
@@ -169,8 +118,36 @@ class Participant:
     def collect(self, terms: str) -> tuple[int, bytes]:
         """What leaves once, before the first round, under a method that collects: how many images, and the bytes."""
         offer = self._offer(terms)
-        faces = self._faces(offer)
-        return len(faces), wire.encode(offer.terms.method.collect(faces))
+        return len(offer.faces), wire.encode(offer.terms.method.collect(offer.faces))
+
+    def take_step(self, step: str, terms: str, federation: str, data: bytes) -> bytes:
+        """A step of a secure sum: "advertise", "share", "agree" or "unmask". Declined if it would expose anybody."""
+        offer = self._offer(terms)
+        folder = self._folder(federation)
+        return self._protected(lambda secure: secure.take(step, offer.terms, folder, data))
+
+    def _masked(self, offer: Offer, broadcast: Any, upload: wire.Upload, sealed: bytes) -> bytes:
+        """The server cannot check what it cannot see: an honest client leaves itself out where the server would."""
+        bound = offer.terms.secure.max_norm or None
+        try:
+            wire.check(upload, offer.terms.method.expected(broadcast), max_norm=bound)
+        except wire.Refused as reason:
+            log.warning("this client leaves itself out: %s", reason)
+            raise Declined("norm") from reason
+        return self._protected(lambda secure: secure.mask(offer.terms.secure, upload, sealed))
+
+    def _protected(self, act: Callable[[SecureParticipant], bytes]) -> bytes:
+        from coalface import secure_participant  # noqa: PLC0415  (cryptography is optional)
+
+        try:
+            self._secure = self._secure or secure_participant.SecureParticipant(self.client)
+            return act(self._secure)
+        except secure_participant.OutOfRange as reason:
+            log.warning("this client leaves itself out: %s", reason)
+            raise Declined("range") from reason
+        except (secure_participant.Refusal, ValueError, OSError) as reason:
+            log.warning("this client takes no part in a secure sum: %s", reason)
+            raise Declined("secure") from reason
 
     def _offer(self, text: str) -> Offer:
         """The terms, read and agreed to; Declined otherwise."""
@@ -179,7 +156,7 @@ class Participant:
         try:
             if json.loads(text).get("protocol") != PROTOCOL:
                 raise Declined("protocol")
-            offer = Offer(Terms.from_json(text), self.device)
+            offer = Offer(Terms.from_json(text), self.client, self.device)
         except (ValueError, AttributeError, RecursionError) as reason:
             log.warning("the terms are refused: %s", reason)
             raise Declined("terms") from reason
@@ -190,50 +167,17 @@ class Participant:
                 log.warning("  %s (%s): %s", row.field, row.seen.value, row.what)
             log.warning('to agree, put "%s" into accept in client.toml', line)
             raise Declined("method")
+        open_ = not offer.terms.secure.min_cohort or offer.terms.method.types.collected
+        if self.client.secure_sum.require and open_:
+            log.warning("what leaves would be seen by the server, and secure_sum.require in client.toml says no")
+            raise Declined("open")
         self._offered = (text, offer)
         return offer
-
-    def _faces(self, offer: Offer) -> ClientFaces:
-        return offer.faces(Path(self.client.data))
 
     def _folder(self, federation: str) -> Path:
         if not (federation.isalnum() and federation.isascii()):
             raise Declined("terms")
         return Path(self.client.state) / federation
-
-
-class Offer:
-    """Terms, with what follows from them by this machine's own code."""
-
-    def __init__(self, terms: Terms, device: torch.device) -> None:
-        self.terms = terms
-        self.device = device
-        self.net = Net(terms.model, embedding=terms.embedding, size=terms.size)
-        self._held: ClientFaces | None = None
-
-    @cached_property
-    def broadcast(self) -> wire.Broadcast:
-        """A broadcast of the right shapes, made by playing server with fresh weights: nobody else is asked."""
-        terms, method = self.terms, self.terms.method
-        after = terms.clients - terms.client - 1
-        behind = terms.classes - terms.first_class - terms.identities
-        sizes = [*_dealt(terms.client, terms.first_class), terms.identities, *_dealt(after, behind)]
-        luck = seeding.generator(0, "shapes")
-        server = method.begin(self.net, self.net.fresh(0), absent(sizes, terms.size), luck)
-        shown: wire.Broadcast = method.broadcast(server, method.open_round(server, [terms.client], luck), terms.client)
-        return shown
-
-    def faces(self, folder: Path) -> ClientFaces:
-        """This client's photographs, read once."""
-        if self._held is None:
-            found = read_folder(folder, self.terms.size).faces
-            if len(found) != self.terms.identities:
-                log.warning("%d people are here, and %d were agreed", len(found), self.terms.identities)
-                raise Declined("identities")
-            labels = torch.repeat_interleave(torch.arange(len(found)), found.counts()).to(self.device)
-            classes = torch.arange(self.terms.first_class, self.terms.first_class + len(found), device=self.device)
-            self._held = ClientFaces(found.images.to(self.device), labels, classes)
-        return self._held
 
 
 def own_secret(file: Path) -> bytes:
@@ -243,11 +187,6 @@ def own_secret(file: Path) -> bytes:
         file.touch(mode=0o600)
         file.write_bytes(secrets.token_bytes(32))
     return file.read_bytes()
-
-
-def _dealt(clients: int, identities: int) -> list[int]:
-    """Some way to deal identities to clients, one each at least: only the totals matter to shapes."""
-    return [1] * (clients - 1) + [identities - clients + 1] if clients else []
 
 
 def _to(message: Any, device: torch.device) -> Any:

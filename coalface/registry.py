@@ -9,6 +9,8 @@
                                               accept = ["chorus 4f2a…"]
                                               [limits]
                                               rounds = 1000
+                                              [secure_sum]
+                                              require = true
 
 Paths are relative to the file that holds them.
 """
@@ -19,13 +21,16 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from coalface.config import ConfigError, from_json
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
+from coalface.data.recordings import DEPTH
+
+World = Literal["faces", "recordings"]  # what clients hold
 
 
 @dataclass(frozen=True)
@@ -78,22 +83,14 @@ class Clients:
 
     def public_keys(self) -> list[bytes]:
         """As Flower knows them: PEM, in order. The files are OpenSSH's."""
-        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  (optional)
-
-        keys = []
         for entry in self.client:
             _must_exist(Path(entry.key), f"ask {entry.name} for it")
-            try:
-                key = serialization.load_ssh_public_key(Path(entry.key).read_bytes())
-            except ValueError as error:
-                raise ConfigError(f"{entry.key} is not a public key as ssh-keygen writes it: {error}") from error
-            pem = serialization.PublicFormat.SubjectPublicKeyInfo
-            keys.append(key.public_bytes(serialization.Encoding.PEM, pem))
-        return keys
+        return [pem_of(Path(entry.key).read_bytes(), entry.key) for entry in self.client]
 
-    def roster(self, size: int) -> Population:
-        """The clients as a population whose photographs are elsewhere."""
-        return absent([entry.identities for entry in self.client], size)
+    def roster(self, size: int, world: World = "faces") -> Population:
+        """The clients as a population whose photographs are elsewhere; a centre holds attacks and live people."""
+        held = [entry.identities if world == "faces" else 2 for entry in self.client]
+        return absent(held, size, world)
 
 
 @dataclass(frozen=True)
@@ -106,38 +103,64 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Insisted:
+    """What a client insists on where sums are secure. A server may ask for more, never for less."""
+
+    require: bool = False  # decline rounds whose sums are open
+    min_cohort: int = 16  # never be in a sum of fewer
+    threshold: float = 2 / 3  # share of a cohort that must be left before anything is unmasked
+
+
+@dataclass(frozen=True)
 class Client:
     """client.toml: who I am, where my data is, what I agree to, and how much of it."""
 
     name: str = ""
     server: str = ""  # HOST:PORT
-    data: str = ""  # photographs, one sub-folder per person
+    data: str = ""  # photographs, one sub-folder per person; or a centre's recordings (``data.own_recordings``)
+    layout: str = ""  # of recordings: the name of a published set's layout; empty takes folders live, print, replay …
+    frames: int = 10  # of recordings: taken from each video
+    public: str = ""  # the public set of a federation whose clients hold one: its server's public.safetensors
     key: str = ""  # file of the private key
     ca: str = "ca.crt"
+    members: str = ""  # everybody's public keys, a line each in the order of clients.toml; for secure sums
     state: str = "state"  # a folder for what this client keeps
     accept: tuple[str, ...] = ()  # "METHOD FINGERPRINT", as `coalface list` shows them
     limits: Limits = field(default_factory=Limits)
+    secure_sum: Insisted = field(default_factory=Insisted)
     seed: int = -1  # for rehearsals only: whoever knows it knows every random choice of this client
 
     @classmethod
     def read(cls, file: Path) -> Client:
         found: Client = from_json(cls, _toml(file))
 
-        def near(path: str) -> str:
-            return str(file.parent / path) if path else ""
+        paths = ("data", "public", "key", "ca", "members", "state")
+        near = {name: str(file.parent / given) for name in paths if (given := getattr(found, name))}
+        return replace(found, **near)  # type: ignore[arg-type]  # all of them are strings
 
-        return replace(found, data=near(found.data), key=near(found.key), ca=near(found.ca), state=near(found.state))
 
-
-def absent(identities: Sequence[int], size: int) -> Population:
+def absent(identities: Sequence[int], size: int, world: World = "faces") -> Population:
     """A population of so many identities each, without a single image: all that a server knows of real clients."""
     total = sum(identities)
-    nothing = FaceSet(torch.empty(0, 3, size, size, dtype=torch.uint8), torch.zeros(total + 1, dtype=torch.int64))
+    depth = torch.empty(0, DEPTH, DEPTH, dtype=torch.uint8) if world == "recordings" else None
+    images = torch.empty(0, 3, size, size, dtype=torch.uint8)
+    nothing = FaceSet(images, torch.zeros(total + 1, dtype=torch.int64), depth)
     dealt, first = [], 0
     for held in identities:
         dealt.append(tuple(range(first, first + held)))
         first += held
     return Population(nothing, tuple(dealt))
+
+
+def pem_of(ssh: bytes, where: str) -> bytes:
+    """A public key as ssh-keygen writes it, as PEM."""
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  (optional)
+
+    try:
+        key = serialization.load_ssh_public_key(ssh)
+    except ValueError as error:
+        raise ConfigError(f"{where} is not a public key as ssh-keygen writes it: {error}") from error
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def _toml(file: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from coalface.engines.faults import Faulty
 from coalface.engines.sequential import Sequential
 from coalface.engines.stacked import Stacked, why_not, why_several_steps, worth_it
 from coalface.federation import Federation, Rounds
+from coalface.gathering import Sums
 from coalface.local import Training
 from coalface.method import Method
 from coalface.models.net import Net, Weights
@@ -57,8 +58,11 @@ class Remote(Protocol):
     def private(self, method: Method) -> type[wire.Private] | None:
         """What stands at the server for the state that they keep."""
 
-    def engine(self, run: Run, stage: Stage) -> Engine:
-        """The engine that calls them."""
+    def engine(self, run: Run | DetectionRun, stage: Stage, population: Population) -> Engine:
+        """The engine that calls them; ``population`` is the roster, with what is public before the first round."""
+
+    def sums(self, run: Run | DetectionRun, engine: Engine) -> Sums | None:
+        """How their uploads are summed; None adds them up in the open."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +81,13 @@ class Stages:
         """Refuse clients, privacy or an engine that the method cannot have, before anything is done."""
         run = self.run
         run.method.check(clients)
-        if self.remote and run.privacy.any():
-            raise ConfigError("privacy.* protects simulated clients only so far: leave it out, or run here")
+        if self.remote and run.privacy.dp.noise:
+            raise ConfigError("privacy.dp adds noise in simulations only so far: leave it out, or run here")
         taking_part = run.method.clients(clients)
         cohort = min(run.rounds.cohort or len(taking_part), len(taking_part))
         run.privacy.check(run.method, method_name(run.method), cohort, len(taking_part))
-        protected(run.privacy, run.method, taking_part, run.rounds)
+        if self.remote is None:
+            protected(run.privacy, run.method, taking_part, run.rounds)
         refusal = why_not(run.method)
         if self.engine == "stacked" and refusal:
             raise ConfigError(f"--engine stacked cannot run {method_name(run.method)}: {refusal}; use --engine auto")
@@ -114,8 +119,7 @@ class Stages:
         stage = Stage(folder, method.types.server, kept, self.fingerprint(), self.device)
         privacy = self.run.privacy if main else Privacy()
         if remote:
-            assert isinstance(self.run, Run)  # attack detection is not served
-            engine, form = remote.engine(self.run, stage), "clients on machines of their own"
+            engine, form = remote.engine(self.run, stage, population), "clients on machines of their own"
         else:
             bound = inf if privacy.any() else rules.max_norm  # to be masked or clipped, each client's update must exist
             engine, form = self.chosen_engine(method, population, stage, training, bound)
@@ -133,7 +137,7 @@ class Stages:
             self.run.seed,
             stage,
             evaluate=lambda server: self.scores(method, server, here),
-            sums=protected(privacy, method, population, rules, stage),
+            sums=remote.sums(self.run, engine) if remote else protected(privacy, method, population, rules, stage),
         )
         if resumed is None:
             done, server = 0, method.begin(self.net, start, population, seeding.generator(self.run.seed, "begin"))

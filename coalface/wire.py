@@ -16,7 +16,7 @@ that the receiver itself expects, before anything is done with it; a wrong messa
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -134,23 +134,29 @@ def encode(message: Message) -> bytes:
     return safetensors.torch.save({name: leaf.detach().contiguous() for name, leaf in _leaves(message).items()})
 
 
+def encode_fields(message: Message, fields: Collection[str]) -> bytes:
+    """Some fields of a message as bytes: those that travel beside a masked sum."""
+    chosen = _of_fields(_leaves(message), fields)
+    return safetensors.torch.save({name: leaf.detach().contiguous() for name, leaf in chosen.items()})
+
+
 def encoded_size(message: Message) -> int:
     """``len(encode(message))`` without encoding: it depends on names, shapes and dtypes only."""
-    return _size(tuple((name, tuple(leaf.shape), leaf.dtype) for name, leaf in _leaves(message).items()))
+    return _size(_signature(_leaves(message)))
 
 
 def decode(data: bytes, expected: Message, *, max_norm: float | None = None) -> Any:
     """The message of ``expected``'s type and shapes in these bytes, or Refused with the reason."""
-    size = encoded_size(expected)
-    if len(data) != size:
-        raise Refused(f"{len(data)} bytes, expected {size}")
-    try:
-        flat = safetensors.torch.load(data)
-    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
-        raise Refused(f"not a readable message ({type(error).__name__})") from error
-    _check_leaves(flat, tree.leaves(expected))
-    message = tree.rebuild(type(expected), flat)
+    message = tree.rebuild(type(expected), _loaded(data, tree.leaves(expected)))
     check(message, expected, max_norm=max_norm)
+    return message
+
+
+def decode_fields(data: bytes, expected: Message, fields: Collection[str]) -> Any:
+    """``expected`` with these fields as the bytes have them, or Refused with the reason."""
+    leaves = tree.leaves(expected)
+    message = tree.rebuild(type(expected), leaves | _loaded(data, _of_fields(leaves, fields)))
+    check(message, expected)
     return message
 
 
@@ -202,6 +208,26 @@ def _checked(field: str, value: Any, expected: Any, squared: float | None) -> fl
         bad = [name for name, leaf in flat.items() if leaf.is_floating_point() and not leaf.isfinite().all()]
         raise Refused(f"{bad[0] if bad else field} is not finite")
     return total
+
+
+def _loaded(data: bytes, expected: dict[str, Tensor]) -> dict[str, Tensor]:
+    size = _size(_signature(expected))
+    if len(data) != size:
+        raise Refused(f"{len(data)} bytes, expected {size}")
+    try:
+        flat = safetensors.torch.load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
+        raise Refused(f"not a readable message ({type(error).__name__})") from error
+    _check_leaves(flat, expected)
+    return {name: flat[name] for name in expected}  # in the order in which they were sent: a file's is another
+
+
+def _of_fields(leaves: dict[str, Tensor], fields: Collection[str]) -> dict[str, Tensor]:
+    return {path: leaf for path, leaf in leaves.items() if path.split("/")[0] in fields}
+
+
+def _signature(leaves: dict[str, Tensor]) -> tuple[tuple[str, tuple[int, ...], torch.dtype], ...]:
+    return tuple((name, tuple(leaf.shape), leaf.dtype) for name, leaf in leaves.items())
 
 
 def _leaves(message: Message) -> dict[str, Tensor]:

@@ -82,7 +82,7 @@ def test_bad_requests_get_one_line(
 
 def test_list_tells_how_to_agree(capsys: pytest.CaptureFixture[str]) -> None:
     from coalface.algorithms import METHODS
-    from coalface.participant import fingerprint
+    from coalface.terms import fingerprint
 
     assert main(["list"]) == 0
     text = capsys.readouterr().out

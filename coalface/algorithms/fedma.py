@@ -48,7 +48,7 @@ class Broadcast(wire.Broadcast):
     layer: int = sends("which layer comes next")
     passes: int = sends("how often all layers were matched before")
     continues: int = sends("1 if the centre took part in the last round, so that the layers it kept still fit")
-    order: Tensor = sends("where the matching put the channels of the centre's last layer")
+    order: Tensor = sends("where the matching put the channels of the centre's last layer; −1 where it has no more")
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,12 @@ class FedMA(Method):
 
     def broadcast(self, server: Server, opened: None, client: int) -> Broadcast:
         detector = joined(server.complete, server.matched)
-        order = server.orders.get(str(client), torch.zeros(0, dtype=torch.int64))
-        return Broadcast(detector, server.layer, server.passes, int(str(client) in server.orders), order)
+        own = server.orders.get(str(client))
+        longest = max(channels(layer, detector) for layer in LAYERS)  # so that the message is as long in every round
+        order = torch.full((longest,), -1, device=detector.parameters[LAYERS[0].parameters[0]].device)
+        if own is not None:
+            order[: len(own)] = own
+        return Broadcast(detector, server.layer, server.passes, int(own is not None), order)
 
     def expected(self, broadcast: Broadcast) -> Upload:
         over = statistics(part(broadcast.detector, LAYERS[: broadcast.layer]))
@@ -110,7 +114,9 @@ class FedMA(Method):
             own = net.fresh(int(torch.randint(1 << 31, (), generator=generator)))
             own = own.map(lambda leaf: leaf.to(faces.labels.device))
         elif broadcast.continues and private is not None:
-            own = joined(own, reordered(private.later, LAYERS[broadcast.layer - 1].along, broadcast.order))
+            last = LAYERS[broadcast.layer - 1]
+            order = broadcast.order[: channels(last, own)]
+            own = joined(own, reordered(private.later, last.along, order))
         before, this, after = LAYERS[: broadcast.layer], LAYERS[broadcast.layer], LAYERS[broadcast.layer + 1 :]
         over = part(own, before)
         return Local(Trained(statistics(over), this.of(own), part(own, after)), fixed=Weights(over.parameters, {}))
@@ -143,6 +149,11 @@ class FedMA(Method):
 
     def embedder(self, server: Server, private: Private | None = None) -> Weights:
         return server.complete
+
+
+def channels(layer: Layer, weights: Weights) -> int:
+    """How many channels a layer puts out."""
+    return len(weights.parameters[layer.parameters[0]])
 
 
 def part(weights: Weights, layers: tuple[Layer, ...]) -> Weights:

@@ -75,9 +75,19 @@ class DomainWorld:
 
 
 def load(
-    data: DomainData, seed: int, device: torch.device, draw: DrawDomain, users_at_home: bool = False
+    data: DomainData,
+    seed: int,
+    device: torch.device,
+    draw: DrawDomain,
+    users_at_home: bool = False,
+    elsewhere: Population | None = None,
 ) -> DomainWorld:
-    """All recordings of a run. Nobody is in two splits. Live frames of users who are not tested come if asked for."""
+    """All recordings of a run. Nobody is in two splits. Live frames of users who are not tested come if asked for.
+
+    ``elsewhere``: real centres, who train on their own recordings.
+    """
+    if elsewhere and users_at_home:
+        raise ValueError("at_home takes live frames of the centres, and these are on machines of their own")
 
     def drawn(name: str, split: str, subjects: int) -> Recordings:
         return draw(name, split, subjects, data.videos, data.frames, data.size, seed, device)
@@ -88,11 +98,12 @@ def load(
             return all_kinds
         return {name: _only(kind, all_kinds[name]) for name, kind in zip(data.sources(), data.kinds, strict=True)}
 
-    train, dev = known("train", data.subjects), known("dev", data.dev_subjects)
+    train = {} if elsewhere else known("train", data.subjects)
+    dev = known("dev", data.dev_subjects)
     test = drawn(data.target, "test", data.test_subjects)
     places = {**train, data.target: drawn(data.target, "dev", data.dev_subjects)} if users_at_home else train
     home = {name: held.images[held.live] for name, held in places.items()}
-    return DomainWorld(centres(list(train.values())), dev, test, home)
+    return DomainWorld(elsewhere or centres(list(train.values())), dev, test, home)
 
 
 def _only(kind: str, recordings: Recordings) -> Recordings:

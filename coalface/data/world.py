@@ -107,7 +107,7 @@ def load(
         faces = FaceSet(photos.faces.images.to(device), photos.faces.offsets)
     seen = Public(FaceView.of(faces, partition.public, data.public_images) if partition.public else None)
     caps = partition.images_each or (data.images_each,) * data.clients
-    clients = elsewhere or Population(faces, partition.clients, caps, public=seen)
+    clients = replace(elsewhere, public=seen) if elsewhere else Population(faces, partition.clients, caps, public=seen)
     probes = None
     if data.probe_images and elsewhere is None:
         clients, probes = _held_out(clients, data.probe_images)

@@ -23,7 +23,7 @@ from coalface import tree, wire
 from coalface.engines.engine import Reply, Task
 from coalface.engines.flower_messages import COLLECT, TRAIN, Answer, Call, pack, unpack
 from coalface.federation import Rounds
-from coalface.participant import DECLINED
+from coalface.offer import DECLINED
 
 POLL = 0.05  # seconds between two looks for answers
 FOR_EVER = 30 * 24 * 3600.0  # seconds; Flower wants a number
@@ -45,6 +45,15 @@ class Kept(Protocol):
 
     def versions(self, client: int) -> list[int]:
         """Rounds, rising."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What all of a cohort are asked."""
+
+    kind: str
+    task: Task
+    data: Callable[[int], bytes]
 
 
 @dataclass
@@ -77,16 +86,19 @@ class Flower:
         """``patience``: seconds to wait for absent clients; ``in_flight``: calls at a time, which bounds memory."""
         self.grid, self.nodes, self.terms, self.kept = grid, nodes, terms, kept
         self.federation, self.rules, self.patience, self.in_flight = federation, rules, patience, in_flight
+        self.sealed: Callable[[int], bytes | None] = lambda client: b""  # of a secure sum; None: it is not called
         self._met = False
 
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
-        return self._gather(TRAIN, task, cohort)
+        return self.ask(TRAIN, task, cohort, lambda client: wire.encode(_on_cpu(task.broadcast(client))))
 
     def collect(self, task: Task, clients: Sequence[int]) -> Iterator[Reply]:
         """What leaves once, before the first round, under a method that collects."""
-        return self._gather(COLLECT, task, clients)
+        return self.ask(COLLECT, task, clients, lambda client: b"")
 
-    def _gather(self, kind: str, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
+    def ask(self, kind: str, task: Task, cohort: Sequence[int], data: Callable[[int], bytes]) -> Iterator[Reply]:
+        """Call each of them with its own bytes, and yield what comes back, in their order."""
+        question = Question(kind, task, data)
         self._wait_for(cohort)
         calls: dict[int, Sent] = {}
         replies: dict[int, Reply] = {}
@@ -95,8 +107,8 @@ class Flower:
             for client in cohort:
                 while client not in replies:
                     for another in islice(to_call, self.in_flight - len(calls) - len(replies)):
-                        self._call(kind, task, another, calls, replies)
-                    self._look(kind, task, calls, replies)
+                        self._call(question, another, calls, replies)
+                    self._look(question, calls, replies)
                 yield replies.pop(client)
         finally:
             self.forget([call.id for call in calls.values()])
@@ -116,12 +128,14 @@ class Flower:
         """Nodes that are connected, and since when."""
         return {node.node_id: node.last_activated_at for node in self.grid.get_nodes()}
 
-    def _call(self, kind: str, task: Task, client: int, calls: dict[int, Sent], replies: dict[int, Reply]) -> None:
+    def _call(self, question: Question, client: int, calls: dict[int, Sent], replies: dict[int, Reply]) -> None:
+        task = question.task
         since = self._present().get(self.nodes[client])
-        if since is None:
-            replies[client] = Reply(client, trouble="absent")
+        sealed = self.sealed(client) if question.kind == TRAIN else b""
+        if since is None or sealed is None:
+            replies[client] = Reply(client, trouble="absent" if since is None else "dropped out")
             return
-        data = wire.encode(_on_cpu(task.broadcast(client))) if kind == TRAIN else b""
+        data = question.data(client)
         nonce = secrets.token_hex(16)
         call = Call(
             self.terms(client),
@@ -131,19 +145,20 @@ class Flower:
             client,
             nonce,
             [made for made in self.kept.versions(client) if made < task.round],
+            sealed,
         )
         lives = self.rules.deadline or FOR_EVER
-        message = Message(pack(call, data), self.nodes[client], kind, ttl=lives, group_id=str(task.round))
+        message = Message(pack(call, data), self.nodes[client], question.kind, ttl=lives, group_id=str(task.round))
         (identity,) = self.grid.push_messages([message])
         began = calls[client].began if client in calls else time.monotonic()
         calls[client] = Sent(identity, nonce, began, len(data), since)
 
-    def _look(self, kind: str, task: Task, calls: dict[int, Sent], replies: dict[int, Reply]) -> None:
+    def _look(self, question: Question, calls: dict[int, Sent], replies: dict[int, Reply]) -> None:
         """Take what has arrived, give up what is late, and call those again that were restarted."""
         by_id = {call.id: client for client, call in calls.items()}
         for message in self.grid.pull_messages(by_id) if by_id else ():
             client = by_id[message.metadata.reply_to_message_id]
-            replies[client] = self._reply(kind, task, client, calls.pop(client), message)
+            replies[client] = self._reply(question, client, calls.pop(client), message)
         present = self._present()
         for client, call in list(calls.items()):
             since = present.get(self.nodes[client], call.since)
@@ -154,12 +169,13 @@ class Flower:
             elif since != call.since:
                 log.info("client %d was restarted; it is called again", client)
                 self.forget([call.id])
-                self._call(kind, task, client, calls, replies)
+                self._call(question, client, calls, replies)
         if not replies:
             time.sleep(POLL)
 
-    def _reply(self, kind: str, task: Task, client: int, call: Sent, message: Message) -> Reply:
+    def _reply(self, question: Question, client: int, call: Sent, message: Message) -> Reply:
         """What an answer comes to. Words of its sender do not enter a ledger."""
+        task = question.task
         seconds = time.monotonic() - call.began
         if message.has_error():
             trouble = ERRORS.get(message.error.code, "failed")
@@ -175,7 +191,7 @@ class Flower:
             why = DECLINED.get(answer.declined, "it does not say why")
             return Reply(client, trouble=f"declined: {why}", seconds=seconds, bytes_down=call.bytes_down)
         keeps = AtHome(task.round) if task.method.types.private is not None else None
-        images = answer.images if kind == COLLECT else 0  # a client does not say how many images it trained on
+        images = answer.images if question.kind == COLLECT else 0  # a client does not say how many images it trained on
         return Reply(client, data, keeps, "", images, seconds, call.bytes_down, len(data))
 
     def forget(self, calls: Sequence[str]) -> None:

@@ -15,13 +15,15 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from coalface.config import ConfigError, Run, from_json
+from coalface.config import ConfigError, DetectionRun, run_from_json
+from coalface.detection import Detection
 from coalface.engines.flower_client import handler
 from coalface.engines.flower_server import Fleet
 from coalface.experiment import Experiment
 from coalface.participant import Participant
 from coalface.registry import Client, Clients
 from coalface.report.progress import Progress
+from coalface.verbs.serve import refuse_what_is_not_served
 
 PATIENCE = 60.0  # seconds to wait for clients
 
@@ -41,13 +43,20 @@ def answer(message: Message, context: Context) -> Message:
 @server.main()
 def federate(grid: Grid, context: Context) -> None:
     """The federation of ``run`` (a config.json) with those of ``clients`` (a clients.toml), in the folder ``out``."""
-    run: Run = from_json(Run, json.loads(_path(context.run_config, "run").read_text()))
+    run = run_from_json(json.loads(_path(context.run_config, "run").read_text()))
+    refuse_what_is_not_served(run)
+    if run.privacy.secure_sum:
+        raise ConfigError(
+            "a SuperNode starts a new process for every message, and so forgets the secrets of a secure sum between "
+            "two steps: use `coalface serve` and `coalface join`, or set privacy.secure_sum=false"
+        )
     clients = Clients.read(_path(context.run_config, "clients"))
     nodes = _nodes(grid, clients.public_keys())
-    fleet = Fleet(grid, nodes, clients.roster(run.data.size), PATIENCE)
+    fleet = Fleet(grid, nodes, clients.roster(run.data.size, run.method.world), patience=PATIENCE)
+    kind: Any = Detection if isinstance(run, DetectionRun) else Experiment
     with Progress(quiet=True) as progress:
         out = _path(context.run_config, "out")
-        Experiment(run, out, torch.device("cpu"), progress, "flwr run", remote=fleet).execute()
+        kind(run, out, torch.device("cpu"), progress, "flwr run", remote=fleet).execute()
 
 
 def _nodes(grid: Grid, keys: list[bytes]) -> list[int]:

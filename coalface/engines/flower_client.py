@@ -8,8 +8,23 @@ from collections.abc import Callable
 from flwr.app import RecordDict
 
 from coalface import wire
-from coalface.engines.flower_messages import COLLECT, TRAIN, Answer, Call, pack, unpack
-from coalface.participant import Declined, Participant
+from coalface.engines.flower_messages import (
+    ADVERTISE,
+    AGREE,
+    COLLECT,
+    SHARE,
+    TRAIN,
+    UNMASK,
+    Answer,
+    Call,
+    pack,
+    unpack,
+)
+from coalface.offer import Declined
+from coalface.participant import Participant
+
+STEPS = {ADVERTISE: "advertise", SHARE: "share", AGREE: "agree", UNMASK: "unmask"}  # of a secure sum
+DONE = {ADVERTISE: "advertised", SHARE: "shared", AGREE: "agreed", UNMASK: "unmasked"}
 
 log = logging.getLogger("coalface.client")
 
@@ -26,11 +41,14 @@ def handler(participant: Participant) -> Callable[[str, RecordDict], RecordDict]
         declined, images, data = "", 0, b""
         try:
             if kind == TRAIN:
-                data = participant.train(call.terms, call.federation, call.round, call.counted, broadcast)
+                data = participant.train(call.terms, call.federation, call.round, call.counted, broadcast, call.sealed)
                 log.info("round %d: answered with %d bytes", call.round, len(data))
             elif kind == COLLECT:
                 images, data = participant.collect(call.terms)
                 log.info("collected: %d images LEAVE this machine, in %d bytes", images, len(data))
+            elif kind in STEPS:
+                data = participant.take_step(STEPS[kind], call.terms, call.federation, broadcast)
+                log.info("round %d: %s in a secure sum", call.round, DONE[kind])
             else:
                 raise Declined("terms")
         except Declined as reason:

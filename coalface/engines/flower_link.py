@@ -112,6 +112,7 @@ class Link(Grid):
         ids = []
         with no_object_id_recompute():
             for message in messages:
+                message.metadata.__dict__["_run_id"] = self._run_id  # Flower takes the one of the process's last link
                 identity = message.object_id
                 message.metadata.__dict__["_message_id"] = identity
                 session = self._state.start_session(self._run_id)

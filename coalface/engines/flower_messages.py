@@ -17,19 +17,21 @@ H = TypeVar("H")
 SMALL = 1 << 20  # bytes
 TRAIN = "train"  # Flower's kind of message for a round; everything else is a "query"
 COLLECT = "query.collect"
+ADVERTISE, SHARE, AGREE, UNMASK = "query.advertise", "query.share", "query.agree", "query.unmask"  # a secure sum's
 
 
 @dataclass(frozen=True)
 class Call:
     """What the server says around a broadcast."""
 
-    terms: str  # JSON of ``participant.Terms``
+    terms: str  # JSON of ``coalface.terms.Terms``
     federation: str  # drawn when the federation began
     round: int
     attempt: int
     client: int  # whom it is for
     nonce: str  # fresh for every call; an answer must repeat it
     counted: list[int]  # rounds of this client that counted and whose private state may be asked for again
+    sealed: bytes = b""  # where sums are secure: the shares that others sealed for this client
 
 
 @dataclass(frozen=True)

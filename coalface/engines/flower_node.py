@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -50,6 +51,7 @@ Handler = Callable[[str, RecordDict], RecordDict]  # message type and content �
 POLL = 0.05  # seconds between two looks for a message, just after one …
 IDLE = 2.0  # … and at most, when there was none for long: a look costs the server some milliseconds
 SLOWER = 1.25
+STAND_BACK = 5.0  # waits are so many times as long as a look takes, at least: a busy server is asked less often
 HEARTBEAT = 20.0  # seconds; the server takes a client for dead after two without a sign of life
 LONGEST_WAIT = 10.0  # seconds between two tries to reach a server that does not answer
 
@@ -120,17 +122,24 @@ class _Session:
         wait = POLL
         try:
             while not stop.is_set():
-                fetched = self._fetch()
-                if fetched is None:
-                    stop.wait(wait)
-                    wait = min(IDLE, SLOWER * wait)
+                began = time.monotonic()
+                if self._answer(handle):
+                    wait = POLL
                     continue
-                wait = POLL
-                answer = handle(fetched.metadata.message_type, fetched.content)
-                self._send(Message(answer, reply_to=fetched))
+                took = time.monotonic() - began
+                stop.wait(max(wait, min(IDLE, STAND_BACK * took)))
+                wait = min(IDLE, SLOWER * wait)
         finally:
             ended.set()
         self._goodbye(self.node.node_id)
+
+    def _answer(self, handle: Handler) -> bool:
+        """Answer a call, if there is one. Nothing of it stays in memory: a model may be large, and a wait long."""
+        fetched = self._fetch()
+        if fetched is None:
+            return False
+        self._send(Message(handle(fetched.metadata.message_type, fetched.content), reply_to=fetched))
+        return True
 
     def _fetch(self) -> Message | None:
         pulled = self._client.PullMessages(PullMessagesRequest(node=self.node))

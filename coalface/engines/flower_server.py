@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,25 +11,29 @@ from pathlib import Path
 from flwr.serverapp.grid import Grid
 
 from coalface import wire
-from coalface.config import Run
+from coalface.config import ConfigError, DetectionRun, Run
+from coalface.data import public_file
 from coalface.data.population import Population
 from coalface.engines.engine import Engine, Reply, Task
 from coalface.engines.flower import AtHome, Flower
 from coalface.engines.sequential import Sequential
 from coalface.federation import QuorumError
+from coalface.gathering import Sums
 from coalface.method import Method
-from coalface.models.net import Net
-from coalface.participant import PROTOCOL, Terms
 from coalface.store import Stage, write_atomically
+from coalface.terms import PROTOCOL, SecureTerms, Terms
+
+log = logging.getLogger("coalface.server")
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Implements ``experiment.Remote``: clients behind a grid; ``nodes[client]`` is the node of each."""
+    """Implements ``stages.Remote``: clients behind a grid; ``nodes[client]`` is the node of each."""
 
     grid: Grid
     nodes: Sequence[int]
     roster: Population
+    keys: Sequence[bytes] = ()  # of each client, as PEM: secure sums are signed
     patience: float = 60.0
     in_flight: int = 32
 
@@ -36,11 +41,17 @@ class Fleet:
         """The server holds clients' states itself if it has their faces, and else a note of which ones count."""
         return AtHome if method.types.private and not method.types.collected else method.types.private
 
-    def engine(self, run: Run, stage: Stage) -> Engine:
+    def engine(self, run: Run | DetectionRun, stage: Stage, population: Population) -> Engine:
+        """Part of ``stages.Remote``. Where clients hold a public set, it is written down for them first."""
+        public = ""
+        if run.method.holds_public:
+            file = stage.folder / public_file.NAME
+            public = public_file.write_public(file, population.public)
+            log.info("clients hold what is public: give %s to each of them, for public in client.toml", file)
         flower = Flower(
             self.grid,
             self.nodes,
-            lambda client: terms(run, self.roster, client).to_json(),
+            lambda client: terms(run, self.roster, client, public).to_json(),
             stage.private,
             federation_number(stage.folder),
             run.rounds,
@@ -51,10 +62,31 @@ class Fleet:
             return flower
         return Sequential(run.method.clients(collected(flower, run, self.roster)), stage.private)
 
+    def sums(self, run: Run | DetectionRun, engine: Engine) -> Sums | None:
+        """Part of ``stages.Remote``."""
+        if not run.privacy.secure_sum:
+            return None
+        from coalface.engines.flower_secure import FlowerParties  # noqa: PLC0415  (cryptography is optional)
+        from coalface.privacy.secagg.rules import Rules  # noqa: PLC0415
+        from coalface.privacy.secure_sum import SecureSums  # noqa: PLC0415
 
-def collected(flower: Flower, run: Run, roster: Population) -> Population:
+        if not isinstance(engine, Flower):
+            raise ConfigError("a server that collects everybody's faces has nothing left to hide: no secure sum")
+        if run.method.types.upload.weight and not run.privacy.most_images:
+            raise ConfigError("set privacy.most_images, to the most that a client may hold: nobody here knows it")
+        privacy = run.privacy
+        return SecureSums(
+            run.rounds,
+            Rules(min_cohort=privacy.min_cohort, threshold=privacy.threshold),
+            privacy.value_bound,
+            privacy.most_images,
+            meet=lambda task, openings, layout: FlowerParties(engine, self.keys, task, openings, layout),
+        )
+
+
+def collected(flower: Flower, run: Run | DetectionRun, roster: Population) -> Population:
     """Everybody's faces, for a method that asks for them; in memory only, so that a restart asks again."""
-    net = Net(run.model, embedding=run.embedding, size=run.data.size)
+    net = terms(run, roster, 0).net()
     task = Task(run.method, net, run.training, run.seed, round=0, attempt=0, broadcast=_nothing)
     found = []
     for reply in flower.collect(task, range(len(roster))):
@@ -70,7 +102,7 @@ def collected(flower: Flower, run: Run, roster: Population) -> Population:
     return population
 
 
-def _decoded(run: Run, reply: Reply) -> wire.Upload:
+def _decoded(run: Run | DetectionRun, reply: Reply) -> wire.Upload:
     try:
         if not 0 < reply.images * 3 * run.data.size**2 < len(reply.upload):
             raise wire.Refused(f"it says that it sent {reply.images} images, and did not")
@@ -84,20 +116,27 @@ def _nothing(client: int) -> wire.Broadcast:
     raise AssertionError("a collection has no broadcast")
 
 
-def terms(run: Run, roster: Population, client: int) -> Terms:
+def terms(run: Run | DetectionRun, roster: Population, client: int, public: str = "") -> Terms:
     """What one client is told. The run's seed is not in it: clients draw their own numbers."""
+    privacy = run.privacy
+    secure = SecureTerms(
+        privacy.min_cohort, privacy.threshold, privacy.value_bound, privacy.most_images, run.rounds.max_norm
+    )
     return Terms(
-        PROTOCOL,
-        run.method,
-        run.model,
-        run.embedding,
-        run.data.size,
-        run.training,
-        len(roster),
-        roster.classes,
-        client,
-        roster.first_class(client),
-        len(roster.clients[client]),
+        protocol=PROTOCOL,
+        method=run.method,
+        model=run.model or run.method.network,
+        embedding=run.embedding if isinstance(run, Run) else 1,
+        width=0 if isinstance(run, Run) else run.width,
+        size=run.data.size,
+        training=run.training,
+        clients=len(roster),
+        classes=roster.classes,
+        client=client,
+        first_class=roster.first_class(client),
+        identities=len(roster.clients[client]),
+        public=public,
+        secure=secure if privacy.secure_sum else SecureTerms(),
     )
 
 

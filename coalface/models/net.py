@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from coalface.models.size import height_width
 from coalface.numerics import Numerics
 
 Tensors = dict[str, Tensor]
+_one_at_a_time = threading.Lock()  # torch's initialisers draw from a generator that all threads share
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +74,7 @@ class Net:
 
     def fresh(self, seed: int) -> Weights:
         """Initial weights on the CPU, a function of the seed alone; no global random state changes."""
-        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        with _one_at_a_time, torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.default_generator.manual_seed(seed)  # the CPU's alone: torch.manual_seed would reseed the GPUs too
             return _weights_of(build(self.name, **self.settings))
 

@@ -45,6 +45,7 @@ class UploadLayout:
     def __post_init__(self) -> None:
         self.seen = {row.field: row.seen for row in wire.disclosure(type(self.like))}
         self.counts = [name for name, seen in self.seen.items() if seen is wire.Seen.COUNT]
+        self.revealed = [name for name, seen in self.seen.items() if seen is wire.Seen.REVEALED]
         spread = sqrt(self.cohort / self.survivors)  # more shares of noise than the fewest that must be there
         bound = min(self.value_bound, SLACK * self.noise.clip) if self.noise else self.value_bound
         in_group = min(self.value_bound, SLACK * self.noise.group_clip) if self.noise else self.value_bound

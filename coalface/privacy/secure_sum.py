@@ -1,18 +1,20 @@
-"""Secure sums in a simulation: every client of the cohort runs the protocol's own client, message by message.
+"""Secure sums: a round in which the server can unmask the sum of a cohort's uploads, and nothing else.
 
-The masks come from the operating system's randomness and cancel exactly, so that a run repeats bit for bit although
-they never do. A round whose survivors are too few stays masked, and is void.
+The same session in simulation, where every client of the cohort runs the protocol's own client in this process, and
+between machines (``engines.flower_secure``): ``Parties`` are whoever answers. Masks come from the operating system's
+randomness and cancel exactly, so that a run repeats bit for bit although they never do. A round whose survivors are
+too few stays masked, and is void.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -24,7 +26,7 @@ from coalface.privacy.layout import UploadLayout
 from coalface.privacy.secagg import masks
 from coalface.privacy.secagg.client import Client, Entropy
 from coalface.privacy.secagg.fixed_point import OutOfRange
-from coalface.privacy.secagg.messages import encoded_size
+from coalface.privacy.secagg.messages import Inbox, Masked, Opening, encoded_size
 from coalface.privacy.secagg.rules import Refusal, Rules, TooFew
 from coalface.privacy.secagg.server import Server, Tampered, Total
 from coalface.received import Received
@@ -32,12 +34,31 @@ from coalface.received import Received
 if TYPE_CHECKING:
     from coalface.privacy.dp import Noise
 
-M = TypeVar("M")
-Absent = Callable[[str, int], bool]  # whether a client is silent at a step: "advertise", "share", "agree", "unmask"
+Step = Literal["advertise", "share", "agree", "unmask"]
+Absent = Callable[[str, int], bool]  # whether a simulated client is silent at a step
+
+
+class Parties(Protocol):
+    """The clients of one session, wherever they are."""
+
+    def ask(self, step: Step, clients: Sequence[int], message: Any) -> Iterator[Any]:
+        """Hand a message to each of them, and take the answers of those who give one."""
+
+    def exchanged(self, inbox: Callable[[int], Inbox | None]) -> None:
+        """Keys and shares are there. ``inbox`` has a client's part of them; None: it is not in the sum."""
+
+    def masked(self, reply: Reply, expected: wire.Upload) -> tuple[str, Masked | None, wire.Upload | None]:
+        """ "counted", what a client sent under masks, and an upload that holds what it reveals; or else why not."""
+
+
+class Meet(Protocol):
+    """How the parties of a session come together."""
+
+    def __call__(self, task: Task, openings: dict[int, Opening], layout: UploadLayout) -> Parties: ...
 
 
 class SecureSums:
-    """A way to sum (``gathering.Sums``). Node keys are made at registration and stay for the run."""
+    """A way to sum (``gathering.Sums``). ``meet`` reaches real clients; without it they are simulated."""
 
     def __init__(
         self,
@@ -47,11 +68,11 @@ class SecureSums:
         most_images: int,
         entropy: Entropy = os.urandom,
         absent: Absent = lambda step, client: False,
+        meet: Meet | None = None,
     ) -> None:
         self.rounds, self.rules, self.value_bound, self.most_images = rounds, rules, value_bound, most_images
-        self.entropy, self.absent = entropy, absent
-        self._node_keys: dict[int, Ed25519PrivateKey] = {}
-        self._directory: dict[int, bytes] = {}
+        self.entropy = entropy
+        self.meet = meet or Simulation(rounds, rules, entropy, absent).meet
 
     def open(
         self,
@@ -68,71 +89,59 @@ class SecureSums:
         for client in range(clients) if grouped else ():
             groups.setdefault(group_of(client), []).append(client)
         called = {group: members for group, members in groups.items() if not set(members).isdisjoint(cohort)}
-        layout = UploadLayout(
-            like,
-            len(cohort),
-            [len(members) for members in called.values()],
-            self.value_bound,
-            self.most_images,
-            self.rules.needed(len(cohort)),
-            noise,
-        )
+        sizes = [len(members) for members in called.values()]
+        needed = self.rules.needed(len(cohort))
+        layout = UploadLayout(like, len(cohort), sizes, self.value_bound, self.most_images, needed, noise)
         name = f"{task.seed}/{task.round}/{task.attempt}".encode()
         session = hashlib.sha256(self.entropy(16) + name).digest()
-        self._register(cohort)
-        is_signed = lru_cache(maxsize=None)(masks.is_signed)  # many clients in one process check the same signature
         server = Server(session, self.rules, layout.size, layout.group_size, called)
         members = {client: tuple(group) for group in called.values() for client in group}
-        everybody = {
-            client: Client(
-                client, self._node_keys[client], self._directory, self.rules, session, members.get(client, ()),
-                self.entropy, is_signed,
-            )
-            for client in cohort
-        }  # fmt: skip
-        return SecureGathering(self, server, everybody, layout, Received(type(like), group_of))
-
-    def _register(self, clients: Sequence[int]) -> None:
-        for client in clients:
-            if client not in self._node_keys:
-                self._node_keys[client] = Ed25519PrivateKey.from_private_bytes(self.entropy(32))
-                self._directory[client] = self._node_keys[client].public_key().public_bytes_raw()
+        openings = {client: Opening(session, len(cohort), members.get(client, ()), tuple(sizes)) for client in cohort}
+        return SecureGathering(
+            self.rounds, server, self.meet(task, openings, layout), openings, layout, Received(type(like), group_of)
+        )
 
 
 class SecureGathering:
     """One round (``gathering.Gathering``)."""
 
     def __init__(
-        self, sums: SecureSums, server: Server, clients: dict[int, Client], layout: UploadLayout, received: Received
+        self,
+        rounds: Rounds,
+        server: Server,
+        parties: Parties,
+        openings: dict[int, Opening],
+        layout: UploadLayout,
+        received: Received,
     ) -> None:
-        self.sums, self.server, self.clients, self.layout, self.received = sums, server, clients, layout, received
-        self.known = wire.Known()
-        self.up: dict[int, int] = dict.fromkeys(clients, 0)  # bytes of the protocol, by client
-        self.down: dict[int, int] = dict.fromkeys(clients, 0)
-        self.ready: set[int] = set()  # who has exchanged keys
+        self.rounds, self.server, self.parties, self.layout, self.received = rounds, server, parties, layout, received
+        self.cohort = list(openings)
+        self.up: dict[int, int] = dict.fromkeys(openings, 0)  # bytes of the protocol, by client
+        self.down: dict[int, int] = dict.fromkeys(openings, 0)
+        self.ready: list[int] = []  # who has exchanged keys
         self.trouble = ""  # why the round is void, once it is
         try:
-            self._exchange_keys()
+            advertised = self._asked("advertise", self.cohort, None, server.advertised)
+            self.ready = self._asked("share", advertised, server.roster(), server.shared)
+            server.present()
         except (TooFew, Refusal) as reason:
             self.trouble = str(reason)
+        parties.exchanged(self._inbox)
 
     def count_in(self, reply: Reply, expected: wire.Upload) -> str:
-        """The client checks its own upload, masks it, and sends it; nobody else will ever be able to check it."""
+        """The client has checked and masked its own upload; nobody else will ever be able to check it."""
         if self.trouble:
             return f"void: {self.trouble}"
         if reply.client not in self.ready:
             return "dropped out"
-        outcome, upload = checked(reply, expected, self.sums.rounds, self.known)
-        if upload is None:
-            return outcome
-        client = self.clients[reply.client]
         try:
-            inbox = self.server.inbox(reply.client)
-            self.down[reply.client] += encoded_size(inbox)
-            message = client.mask(inbox, *self.layout.vectors(upload, reply.losses, reply.client))
+            outcome, message, upload = self.parties.masked(reply, expected)
+            if message is None or upload is None:
+                return outcome
+            self.down[reply.client] += encoded_size(self.server.inbox(reply.client))
             self.up[reply.client] += encoded_size(message)
             self.server.masked(message)
-        except (Refusal, OutOfRange) as reason:
+        except (Refusal, OutOfRange, wire.Refused) as reason:
             return f"refused: {reason}"
         self.received.reveal(reply.client, upload)
         self.up[reply.client] += self.layout.revealed_bytes
@@ -165,37 +174,77 @@ class SecureGathering:
 
     # --- the protocol's messages, each way ------------------------------------------------------------------------
 
-    def _exchange_keys(self) -> None:
-        absent = self.sums.absent
-        for me, client in self.clients.items():
-            if not absent("advertise", me):
-                self.server.advertised(self._sent(me, client.advertise()))
-        roster = self.server.roster()
-        for me, client in self.clients.items():
-            if not absent("advertise", me) and not absent("share", me):
-                self.server.shared(self._sent(me, client.share(self._got(me, roster))))
-                self.ready.add(me)
-        self.server.present()
-
     def _unmasked(self) -> Total:
-        absent = self.sums.absent
         survivors = self.server.survivors()
-        needed = max(self.layout.survivors, ceil(self.sums.rounds.quorum * len(self.clients)))
+        needed = max(self.layout.survivors, ceil(self.rounds.quorum * len(self.cohort)))
         if len(survivors.clients) < needed:  # of those who were called, not only of those who sent keys
             raise TooFew(f"{len(survivors.clients)} clients sent a vector, and {needed} must")
-        for me in survivors.clients:
-            if not absent("agree", me):
-                self.server.agreed(self._sent(me, self.clients[me].agree(self._got(me, survivors))))
-        agreements = self.server.agreements()
-        for me in survivors.clients:
-            if not absent("agree", me) and not absent("unmask", me):
-                self.server.unmasked(self._sent(me, self.clients[me].unmask(self._got(me, agreements))))
+        agreed = self._asked("agree", survivors.clients, survivors, self.server.agreed)
+        self._asked("unmask", agreed, self.server.agreements(), self.server.unmasked)
         return self.server.total()
 
-    def _sent(self, client: int, message: M) -> M:
-        self.up[client] += encoded_size(message)
-        return message
+    def _asked(self, step: Step, clients: Sequence[int], message: Any, take: Callable[[Any], None]) -> list[int]:
+        """Who answered, when everybody has answered or is given up."""
+        answered = []
+        for answer in self.parties.ask(step, clients, message):
+            self.up[answer.client] += encoded_size(answer)
+            self.down[answer.client] += 0 if message is None else encoded_size(message)
+            try:
+                take(answer)
+            except Refusal:
+                continue  # one client's message is wrong: it drops out, and the others go on
+            answered.append(answer.client)
+        return answered
 
-    def _got(self, client: int, message: M) -> M:
-        self.down[client] += encoded_size(message)
-        return message
+    def _inbox(self, client: int) -> Inbox | None:
+        return None if self.trouble or client not in self.ready else self.server.inbox(client)
+
+
+class Simulation:
+    """Clients in this process. Node keys are made at registration, and stay for the run."""
+
+    def __init__(self, rounds: Rounds, rules: Rules, entropy: Entropy, absent: Absent) -> None:
+        self.rounds, self.rules, self.entropy, self.absent = rounds, rules, entropy, absent
+        self._keys: dict[int, Ed25519PrivateKey] = {}
+        self._directory: dict[int, bytes] = {}
+
+    def meet(self, task: Task, openings: dict[int, Opening], layout: UploadLayout) -> SimulatedParties:
+        """Part of ``Meet``."""
+        for client in openings:
+            if client not in self._keys:
+                self._keys[client] = Ed25519PrivateKey.from_private_bytes(self.entropy(32))
+                self._directory[client] = self._keys[client].public_key().public_bytes_raw()
+        is_signed = lru_cache(maxsize=None)(masks.is_signed)  # many clients in one process check the same signature
+        everybody = {
+            me: Client(
+                me, self._keys[me], self._directory, self.rules, opening.session, opening.group, self.entropy, is_signed
+            )
+            for me, opening in openings.items()
+        }
+        return SimulatedParties(self, everybody, layout)
+
+
+class SimulatedParties:
+    """One session's clients (``Parties``)."""
+
+    def __init__(self, simulation: Simulation, clients: dict[int, Client], layout: UploadLayout) -> None:
+        self.simulation, self.clients, self.layout = simulation, clients, layout
+        self.known = wire.Known()
+        self.inbox: Callable[[int], Inbox | None] = lambda client: None
+
+    def ask(self, step: Step, clients: Sequence[int], message: Any) -> Iterator[Any]:
+        for me in clients:
+            if not self.simulation.absent(step, me):
+                take = getattr(self.clients[me], step)
+                yield take() if message is None else take(message)
+
+    def exchanged(self, inbox: Callable[[int], Inbox | None]) -> None:
+        self.inbox = inbox
+
+    def masked(self, reply: Reply, expected: wire.Upload) -> tuple[str, Masked | None, wire.Upload | None]:
+        outcome, upload = checked(reply, expected, self.simulation.rounds, self.known)
+        inbox = self.inbox(reply.client)
+        if upload is None or inbox is None:
+            return outcome, None, None
+        vectors = self.layout.vectors(upload, reply.losses, reply.client)
+        return outcome, self.clients[reply.client].mask(inbox, *vectors), upload

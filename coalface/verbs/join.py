@@ -40,8 +40,8 @@ def join(options: argparse.Namespace, command: str) -> None:
     for file in (client.key, client.ca):
         if not Path(file).is_file():
             raise ConfigError(f"there is no {file}; `coalface keys` makes keys and a test CA")
-    if not Path(client.data).is_dir():
-        raise ConfigError(f"{client.data} is not a folder; data is one with a sub-folder per person")
+    if not Path(client.data).exists():
+        raise ConfigError(f"there is no {client.data}; data is a folder with a sub-folder per person, or of recordings")
     state = Path(client.state)
     log_to("coalface.client", state / "client.log", options.quiet)
     stop = threading.Event()

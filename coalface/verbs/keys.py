@@ -17,9 +17,11 @@ from coalface.verbs.extra import needs_deploy
 CLIENT = """\
 name = {name}
 server = {server}
-data = "photographs"       # one sub-folder per person
+data = "photographs"       # one sub-folder per person; of a data centre: live, and print, replay … for attacks
+public = ""                # what its server calls public.safetensors, for methods whose clients hold public faces
 key = "client.key"         # stays on this machine
 ca = "ca.crt"
+members = "members.pub"    # everybody's public keys, for secure sums: compare it with the others' over the telephone
 state = "state"            # what this client keeps; back it up, show it to nobody
 
 # What I agree to: lines of `coalface list`, for example "chorus 0123456789abcdef". Nothing is sent under any other.
@@ -29,6 +31,10 @@ accept = []
 rounds = 0
 minutes = 0.0              # of training
 megabytes = 0.0            # sent
+
+[secure_sum]
+require = false            # true: take part only where the server sees sums, and nobody's own update
+min_cohort = 16            # never be in a sum of fewer
 """
 
 
@@ -43,7 +49,7 @@ def keys(options: argparse.Namespace, command: str) -> None:
     if not host:
         raise ConfigError(f"--server is HOST:PORT, not {options.server!r}")
     certify(options.out / "server", host, options.days)
-    entries = []
+    entries, members = [], b""
     for name in options.clients:
         if not name.replace("-", "").replace("_", "").isalnum():
             raise ConfigError(f"a client's name is made of letters, digits, - and _, not {name!r}")
@@ -52,8 +58,11 @@ def keys(options: argparse.Namespace, command: str) -> None:
         (folder / "ca.crt").write_bytes((options.out / "server" / "ca.crt").read_bytes())
         (folder / "client.toml").write_text(CLIENT.format(name=json.dumps(name), server=json.dumps(options.server)))
         (options.out / "server" / f"{name}.pub").write_bytes(public)
+        members += public
         entries.append(f'[[client]]\nname = "{name}"\nkey = "{name}.pub"\nidentities = {options.identities}\n')
     (options.out / "server" / "clients.toml").write_text("\n".join(entries))
+    for name in options.clients:
+        (options.out / name / "members.pub").write_bytes(members)
     print(f"{options.out / 'server'}: for the server. ca.key signs further certificates: keep it offline")
     print(f"{options.out}/NAME: for each client: {', '.join(options.clients)}. Move it there, and keep no copy")
 

@@ -11,21 +11,21 @@ from typing import Any
 
 import torch
 
-from coalface.config import ConfigError, Run, method_name, to_json
+from coalface.config import ConfigError, DetectionRun, Run, method_name, to_json
+from coalface.detection import Detection
+from coalface.experiment import Experiment
 from coalface.registry import Clients, Tls
 from coalface.report.progress import Progress
 from coalface.verbs.extra import log_to, needs_deploy
 
 
-def serve(run: Run, options: argparse.Namespace, command: str, device: torch.device) -> dict[str, Any]:
+def serve(run: Run | DetectionRun, options: argparse.Namespace, command: str, device: torch.device) -> dict[str, Any]:
     """The run, with clients behind TLS. Calling it again in the same folder goes on where it stopped."""
     needs_deploy()
     from coalface.engines.flower_link import Link
     from coalface.engines.flower_server import Fleet
-    from coalface.experiment import Experiment
 
-    if run.method.holds_public:
-        raise ConfigError(f"clients of {method_name(run.method)} hold public faces, which Flower does not carry yet")
+    refuse_what_is_not_served(run)
     host, _, port = options.listen.rpartition(":")
     if not (host and port.isdigit()):
         raise ConfigError(f"--listen is HOST:PORT, not {options.listen!r}")
@@ -33,16 +33,31 @@ def serve(run: Run, options: argparse.Namespace, command: str, device: torch.dev
     before = options.out / "config.json"
     if before.exists() and json.loads(before.read_text()) != to_json(run):
         raise ConfigError(f"{options.out} holds a run with other settings: choose another --out, or serve {before}")
-    if run.faults.any():
-        raise ConfigError("faults are injected into simulations only; real machines bring their own")
     log_to("coalface.server", options.out / "server.log", options.quiet)
-    with Progress(quiet=options.quiet) as progress, Link(host, int(port), tls, clients.public_keys()) as link:
-        fleet = Fleet(link, link.nodes, clients.roster(run.data.size), options.patience, options.in_flight)
+    keys = clients.public_keys()
+    with Progress(quiet=options.quiet) as progress, Link(host, int(port), tls, keys) as link:
+        roster = clients.roster(run.data.size, run.method.world)
+        fleet = Fleet(link, link.nodes, roster, keys, options.patience, options.in_flight)
         try:
-            experiment = Experiment(run, options.out, device, progress, command, remote=fleet)
+            experiment = (
+                Detection(run, options.out, device, progress, command, remote=fleet)
+                if isinstance(run, DetectionRun)
+                else Experiment(run, options.out, device, progress, command, remote=fleet)
+            )
         except ValueError as error:
             raise ConfigError(str(error)) from error
         return experiment.execute()
+
+
+def refuse_what_is_not_served(run: Run | DetectionRun) -> None:
+    """By name, and why."""
+    if isinstance(run, DetectionRun) and run.method.types.collected is not None:
+        raise ConfigError(
+            f"{method_name(run.method)} is for recordings that are in one place already: bring them there by other "
+            f"means, and `coalface run {method_name(run.method)}`"
+        )
+    if run.faults.any():
+        raise ConfigError("faults are injected into simulations only; real machines bring their own")
 
 
 def arguments(sub: argparse.ArgumentParser) -> None:

@@ -15,11 +15,12 @@ import torch
 
 from coalface.algorithms import METHODS
 from coalface.cli import main
-from coalface.config import Run
-from coalface.data import world
+from coalface.config import DetectionRun, Run
+from coalface.data import own_recordings, world
+from coalface.data.attacks import draw_domain
 from coalface.data.population import Population
-from coalface.participant import fingerprint
 from coalface.report.png import encode_png
+from coalface.terms import fingerprint
 from tests.end_to_end.conftest import command, environment
 
 EVERYTHING = [f"{name} {fingerprint(kind)}" for name, kind in METHODS.items()]
@@ -32,6 +33,7 @@ class Fleet:
     folder: Path
     port: int
     names: list[str]
+    data: str = "photographs"
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -48,13 +50,13 @@ class Fleet:
 
     def write(self, name: str, **changes: object) -> None:
         """client.toml; values are JSON, which is TOML for what stands in there."""
-        limits = changes.pop("limits", {})
         values = {
-            "name": name, "server": f"localhost:{self.port}", "data": "photographs", "key": "client.key",
-            "ca": "ca.crt", "state": "state", "accept": EVERYTHING, "seed": 0, **changes,
+            "name": name, "server": f"localhost:{self.port}", "data": self.data, "key": "client.key",
+            "ca": "ca.crt", "state": "state", "accept": EVERYTHING, "seed": 0, "public": "../public.safetensors",
+            "members": "members.pub", **changes,
         }  # fmt: skip
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-        lines += ["[limits]", *(f"{key} = {json.dumps(value)}" for key, value in dict(limits).items())]  # type: ignore[call-overload]
+        lines += ["[secure_sum]", "min_cohort = 4", "threshold = 0.6"]
         (self.folder / name / "client.toml").write_text("\n".join(lines))
 
     def kill(self, name: str) -> None:
@@ -77,15 +79,27 @@ class Fleet:
 
 
 @contextmanager
-def fleet(folder: Path, run: Run) -> Iterator[Fleet]:
-    """As many clients as the run has, each with its own photographs of the run's synthetic people."""
-    people = world.load(run.data, run.seed, torch.device("cpu")).clients
-    names = [f"client{number}" for number in range(len(people))]
+def fleet(folder: Path, run: Run | DetectionRun) -> Iterator[Fleet]:
+    """As many clients as the run has, each with its own photographs, or recordings, of the run's synthetic people."""
     port = free_port()
-    given = ["--server", f"localhost:{port}", "--out", str(folder), "--identities", str(run.data.identities_each)]
-    assert main(["keys", *names, *given]) == 0
-    write_photographs(folder, names, people)
-    made = Fleet(folder, port, names)
+    given = ["--server", f"localhost:{port}", "--out", str(folder)]
+    if isinstance(run, DetectionRun):
+        d = run.data
+        held = [
+            draw_domain(centre, "train", d.subjects, d.videos, d.frames, d.size, run.seed, "cpu")
+            for centre in d.sources()
+        ]
+        names = [f"client{number}" for number in range(len(held))]
+        assert main(["keys", *names, *given]) == 0
+        for name, recordings in zip(names, held, strict=True):
+            own_recordings.save(recordings, folder / name / "recordings.safetensors")
+        made = Fleet(folder, port, names, "recordings.safetensors")
+    else:
+        people = world.load(run.data, run.seed, torch.device("cpu")).clients
+        names = [f"client{number}" for number in range(len(people))]
+        assert main(["keys", *names, *given, "--identities", str(run.data.identities_each)]) == 0
+        write_photographs(folder, names, people)
+        made = Fleet(folder, port, names)
     try:
         yield made
     finally:

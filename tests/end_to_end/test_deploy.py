@@ -15,7 +15,10 @@ import pytest
 from coalface import config
 from coalface.algorithms import METHODS
 from coalface.cli import main
-from coalface.config import Run, method_named
+from coalface.config import DetectionRun, Run, method_named
+from coalface.data.centres import DomainData
+from coalface.federation import Rounds
+from coalface.local import Training
 from coalface.recipes import RECIPES
 from tests.end_to_end.conftest import SMALL, command, environment
 
@@ -31,14 +34,14 @@ def small_run(method: str, *settings: str) -> Run:
     return config.override(replace(RECIPES["demo"](), method=method_named(method)()), [*SMALL, *ALL, *settings])
 
 
-def written(run: Run, folder: Path) -> Path:
+def written(run: Run | DetectionRun, folder: Path) -> Path:
     file = folder / "config.json"
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(config.to_json(run)))
     return file
 
 
-def simulated(run: Run, folder: Path) -> dict[str, Any]:
+def simulated(run: Run | DetectionRun, folder: Path) -> dict[str, Any]:
     """The same run by the sequential engine, in this process."""
     file = written(run, folder)
     assert (
@@ -88,14 +91,89 @@ def six(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def three_centres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Three data centres that stay for one federation after another."""
+    with fleet(tmp_path_factory.mktemp("centres") / "fleet", small_detection("fedpad")) as made:
+        made.start()
+        yield made
+
+
+def small_detection(method: str) -> DetectionRun:
+    few = {"subjects": 2, "dev_subjects": 2, "test_subjects": 2, "videos": 1, "frames": 2}
+    data = DomainData(size=32, **few)
+    training = Training(rate=1e-3, batch=4)
+    return DetectionRun(method_named(method)(), width=4, data=data, rounds=Rounds(3), training=training, ends=())
+
+
 @pytest.mark.deploy
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if kind.world == "faces"])
 def test_every_method_gives_the_result_of_the_simulation(name: str, six: Fleet, tmp_path: Path) -> None:
     run = small_run(name, "data.clients=6", *(["method.choir=3"] if name == "chorus" else []))
+    handed_out(tmp_path / "run", six)
     server = six.serve(written(run, tmp_path), tmp_path / "run")
     expected = simulated(run, tmp_path / "simulated")
     finished(server, six)
     assert result(tmp_path / "run")["checkpoint_sha256"] == expected["checkpoint_sha256"]
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize(
+    "name", [name for name, kind in METHODS.items() if kind.world == "recordings" and name != "all"]
+)
+def test_every_detector_gives_the_result_of_the_simulation(name: str, three_centres: Fleet, tmp_path: Path) -> None:
+    run = small_detection(name)
+    server = three_centres.serve(written(run, tmp_path), tmp_path / "run")
+    expected = simulated(run, tmp_path / "simulated")
+    finished(server, three_centres)
+    found = result(tmp_path / "run")
+    assert found["checkpoint_sha256"] == expected["checkpoint_sha256"] and found["engine"] == "flower"
+    if name != "single":  # whose detectors are at the centres
+        assert found["metrics"] == expected["metrics"]
+
+
+def handed_out(out: Path, clients: Fleet) -> None:
+    """The public set of a run lies where its clients look for it, as soon as the server has written it."""
+    place = clients.folder / "public.safetensors"
+    place.unlink(missing_ok=True)
+    place.symlink_to(out / "public.safetensors")
+
+
+SECURE = ["privacy.secure_sum=true", "privacy.min_cohort=4", "privacy.threshold=0.6", "privacy.value_bound=64",
+          "privacy.most_images=6"]  # fmt: skip
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize("name", ["fedavg/shared-head", "chorus"])
+def test_a_secure_sum_of_processes_is_the_simulated_one(name: str, six: Fleet, tmp_path: Path) -> None:
+    run = small_run(name, "data.clients=6", *SECURE, *(["method.choir=3"] if name == "chorus" else []))
+    server = six.serve(written(run, tmp_path), tmp_path / "run")
+    expected = simulated(run, tmp_path / "simulated")
+    finished(server, six)
+    found = result(tmp_path / "run")
+    assert found["checkpoint_sha256"] == expected["checkpoint_sha256"]
+    assert found["bytes"] == expected["bytes"] or abs(found["bytes"]["up"] / expected["bytes"]["up"] - 1) < 0.02
+
+
+@pytest.mark.deploy
+def test_a_client_killed_in_a_secure_sum_is_done_without(tmp_path: Path) -> None:
+    """Its masks are removed by the shares that the others hold of its key; restarted, it is in the next sum again."""
+    settings = ["data.clients=6", "rounds.rounds=4", "rounds.quorum=0.6", "rounds.deadline=30", *SECURE, *LONG]
+    run = small_run("fedavg/shared-head", *settings)
+    out = tmp_path / "served" / "run"
+    with fleet(tmp_path / "fleet", run) as clients:
+        server = clients.serve(written(run, tmp_path / "served"), out)
+        clients.start()
+        until(lambda: len(rows(out, "rounds.jsonl")) >= 1)
+        trained = clients.log("client2").count("answered")
+        until(lambda: clients.log("client2").count("shared") > trained)  # it has given its shares, and trains
+        clients.kill("client2")
+        clients.start("client2")
+        finished(server, clients)
+    outcomes = [row["outcome"] for row in rows(out, "ledger.jsonl") if row["client"] == 2]
+    others = {row["outcome"] for row in rows(out, "ledger.jsonl") if row["client"] != 2}
+    assert others == {"counted"} and outcomes.count("counted") == 3, outcomes
+    assert not any(row["void"] for row in rows(out, "rounds.jsonl"))
 
 
 @pytest.mark.deploy

@@ -14,8 +14,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import islice
-
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from typing import Protocol
 
 from coalface.privacy.secagg import masks, shamir
 from coalface.privacy.secagg.fixed_point import Words
@@ -34,6 +33,14 @@ from coalface.privacy.secagg.messages import (
 from coalface.privacy.secagg.rules import Layout, Refusal, Rules
 
 Entropy = Callable[[int], bytes]
+
+
+class NodeKey(Protocol):
+    """What a node signs with; ``IsSigned`` is the other half of the same scheme."""
+
+    def sign(self, data: bytes, /) -> bytes: ...
+
+
 IsSigned = Callable[[bytes, bytes, bytes], bool]
 STEPS = ("advertise", "share", "mask", "agree", "unmask", "nothing")
 
@@ -44,7 +51,7 @@ class Client:
     def __init__(
         self,
         me: int,
-        node_key: Ed25519PrivateKey,
+        node_key: NodeKey,
         directory: Mapping[int, bytes],
         rules: Rules,
         session: bytes,

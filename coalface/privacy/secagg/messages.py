@@ -16,6 +16,16 @@ M = TypeVar("M")
 
 
 @dataclass(frozen=True)
+class Opening:
+    """Server → one client: a session begins."""
+
+    session: bytes  # fresh for every try at a round
+    cohort: int  # how many are called
+    group: tuple[int, ...]  # everybody in whose sum this client's group vector may be; empty: nothing is so summed
+    group_sizes: tuple[int, ...]  # of all groups that are called
+
+
+@dataclass(frozen=True)
 class Advertisement:
     """Client → server → all: fresh keys for this session, signed by the node's own key."""
 
@@ -67,6 +77,14 @@ class Masked:
     client: int
     vector: Words
     group_vector: Words
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Client → server, where they are machines: the masked vectors, and what the method reveals beside them."""
+
+    masked: Masked
+    revealed: bytes  # of ``wire``
 
 
 @dataclass(frozen=True)

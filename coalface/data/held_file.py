@@ -1,0 +1,34 @@
+"""One client's images as one file, decoded already: uint8 images, their labels, and depth maps where there are some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import safetensors.torch
+import torch
+
+from coalface.data.population import ClientFaces
+from coalface.data.public import Public
+
+HELD = "held.safetensors"  # what such a file is called
+
+
+def save_held(faces: ClientFaces, file: Path) -> None:
+    """Everything that a client trains on; labels are its own, 0 … K − 1."""
+    columns = {"images": faces.images, "labels": faces.labels}
+    if faces.depth is not None:
+        columns["depth"] = faces.depth
+    safetensors.torch.save_file({name: column.cpu().contiguous() for name, column in columns.items()}, file)
+
+
+def read_held(file: Path, size: int, classes: torch.Tensor, device: torch.device, public: Public) -> ClientFaces:
+    """The same images, with their place in the federation's label space, beside what is public; or a ValueError."""
+    columns = {name: column.to(device) for name, column in safetensors.torch.load_file(file).items()}
+    if {"images", "labels"} - columns.keys() or columns.keys() - {"images", "labels", "depth"}:
+        raise ValueError(f"{file} must hold images and labels, and perhaps depth, not {', '.join(sorted(columns))}")
+    images, labels = columns["images"], columns["labels"]
+    if images.dtype != torch.uint8 or images.shape[1:] != (3, size, size) or len(labels) != len(images):
+        raise ValueError(f"{file} must hold uint8 images of 3×{size}×{size} and a label of each")
+    if len(labels.unique()) != len(classes):
+        raise ValueError(f"{file} has {len(labels.unique())} labels, and {len(classes)} were agreed")
+    return ClientFaces(images, labels, classes, public=public, depth=columns.get("depth"))

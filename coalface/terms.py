@@ -1,0 +1,81 @@
+"""What a real client is told before it does anything, and what its owner must have agreed to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from coalface import wire
+from coalface.config import ConfigError, from_json, to_json
+from coalface.local import Training
+from coalface.method import Method
+from coalface.models.detector import detector
+from coalface.models.net import Net
+
+PROTOCOL = 2  # counts up when messages change
+MOST_CLASSES = 10_000_000  # the shapes of a broadcast may grow with them
+
+
+@dataclass(frozen=True)
+class SecureTerms:
+    """How sums are masked; ``min_cohort`` 0: they are not."""
+
+    min_cohort: int = 0
+    threshold: float = 1.0
+    value_bound: float = 0.0  # the largest number in an upload
+    most_images: int = 0  # the most that a client may hold, where images weigh
+    max_norm: float = 0.0  # a client leaves a longer upload out itself, as nobody else can; 0 sets no bound
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a client must know to take part. It travels with every call, so that a client may come and go."""
+
+    protocol: int
+    method: Method
+    model: str
+    embedding: int  # of faces; 1 for a detector
+    width: int  # of a detector; 0 for faces
+    size: int  # of images
+    training: Training
+    clients: int
+    classes: int  # identities in the whole federation; of a detector two for each centre, attack and live
+    client: int  # this client's number
+    first_class: int  # where its identities begin
+    identities: int  # how many it holds
+    public: str = ""  # hash of the public set, where clients hold one
+    secure: SecureTerms = field(default_factory=SecureTerms)
+
+    def to_json(self) -> str:
+        return json.dumps(to_json(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Terms:
+        try:
+            terms: Terms = from_json(cls, json.loads(text))
+        except (json.JSONDecodeError, RecursionError, TypeError) as error:
+            raise ConfigError(f"terms that cannot be read: {error}") from error
+        before, after = terms.client, terms.clients - terms.client - 1
+        behind = terms.classes - terms.first_class - terms.identities
+        if before < 0 or after < 0 or terms.identities < 1 or terms.first_class < before or behind < after:
+            raise ConfigError("terms that contradict each other")
+        if terms.classes > MOST_CLASSES:
+            raise ConfigError(f"{terms.classes} identities are more than this client makes room for")
+        return terms
+
+    def net(self) -> Net:
+        """The network of the federation, by this machine's own code."""
+        if self.method.world == "recordings":
+            return detector(self.model, self.size, self.width)
+        return Net(self.model, embedding=self.embedding, size=self.size)
+
+
+def fingerprint(method: Any) -> str:
+    """Sixteen hex digits that stand for all that leaves a client under a method, to the word."""
+    rows = [*wire.disclosure(method.types.upload)]
+    if method.types.collected is not None:
+        rows += wire.disclosure(method.types.collected)
+    told = [[row.field, row.seen.value, row.what, row.type] for row in rows]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
