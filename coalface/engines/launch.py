@@ -38,12 +38,6 @@ class Member:
     read: Leaves  # of what is fixed
 
     @cached_property
-    def shapes(self) -> dict[str, tuple[torch.Size, torch.dtype]]:
-        """What all members of a launch must have alike."""
-        flat = self.own | {f"fixed/{name}": leaf for name, leaf in self.read.items()}
-        return {name: (leaf.shape, leaf.dtype) for name, leaf in flat.items()}
-
-    @cached_property
     def size(self) -> int:
         """Bytes of what is its own."""
         return sum(leaf.nbytes for leaf in self.own.values())
@@ -79,7 +73,7 @@ def fits(launch: list[Member], member: Member, room: Room | None) -> bool:
     """Whether one more client can go along: the same shapes, and not too many images or weights."""
     if not launch or room is None:
         return True
-    if launch[0].shapes != member.shapes:
+    if not (_same_shapes(launch[0].own, member.own) and _same_shapes(launch[0].read, member.read)):
         return False  # clients with another number of identities, say
     many = len(launch) + 1
     images = many * max(other.width for other in [*launch, member])
@@ -88,7 +82,20 @@ def fits(launch: list[Member], member: Member, room: Room | None) -> bool:
 
 def stacked(members: Sequence[Leaves], but: Leaves | None = None) -> Leaves:
     """Leaves of the members along a new first axis, but for those that all share."""
-    return {name: torch.stack([m[name].detach() for m in members]) for name in members[0] if name not in (but or {})}
+    return {name: _stack([m[name].detach() for m in members]) for name in members[0] if name not in (but or {})}
+
+
+def _stack(leaves: list[Tensor]) -> Tensor:
+    if leaves[0].data_ptr() == leaves[-1].data_ptr() and all(leaf.is_set_to(leaves[0]) for leaf in leaves):
+        return leaves[0].expand(len(leaves), *leaves[0].shape).clone()  # everybody's start: read once
+    return torch.stack(leaves)
+
+
+def _same_shapes(some: Leaves, others: Leaves) -> bool:
+    return some.keys() == others.keys() and all(
+        leaf is others[name] or (leaf.shape, leaf.dtype) == (others[name].shape, others[name].dtype)
+        for name, leaf in some.items()
+    )
 
 
 def alike(members: Sequence[Leaves]) -> Leaves:
