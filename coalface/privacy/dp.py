@@ -115,7 +115,7 @@ class PrivateGathering:
             return outcome
         clipped, norm = clip(upload, self.clip, self.sums.settings.group_clip, known)
         adaptive = {IN_CLIP: float(norm <= self.clip) - 0.5} if self.sums.of_bits else {}
-        return self.inner.count_in(replace(reply, upload=clipped, losses=adaptive), expected)
+        return self.inner.count_in(replace(reply, upload=clipped, losses=adaptive, squares={}), expected)
 
     def close(self) -> Gathered:
         """The sums with their noise, and what they have told by now."""
