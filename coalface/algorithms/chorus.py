@@ -9,7 +9,7 @@ all its members. The server broadcasts the chords of all choirs; a client learns
 unlike every other choir.
 
 parts = 0   the chord is the sum of the members' class embeddings, normalised: one negative per choir. Choirs are fixed,
-            so the server holds one equation in k unknowns for ever.
+            so the server holds one equation in k unknowns for ever; in R groupings, R equations of each voice, R < k.
 parts = m   each member multiplies its class embedding by m fresh random numbers of its own, and the chord is the sum of
             those: m mixtures of the choir's embeddings. Gaussian mixtures look the same for every rotation of the
             embeddings within their span, so the span is what is told, however often a choir sings.
@@ -167,10 +167,8 @@ class Chorus(Method):
         if private is not None:
             embedding, noise = private.class_embedding, private.noise
         else:
-            # Fresh noise in every round would be averaged away.
-            noise = (self.noise * net.embedding**-0.5 * torch.randn(net.embedding, generator=generator)).to(
-                fixed.chords
-            )
+            drawn = torch.randn(net.embedding, generator=generator)  # once: fresh noise would be averaged away
+            noise = (self.noise * net.embedding**-0.5 * drawn).to(fixed.chords)
             if self.init == "mean_feature":
                 embedding = mean_feature(net, broadcast.backbone, faces.images)
             else:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from coalface.algorithms.chorus import Chorus, Server
-from coalface.models.net import Weights
+from coalface.algorithms.chorus import Chorus, Private, Server
+from coalface.federation import Rounds
+from coalface.models.net import Net, Weights
 from coalface.privacy.audits import recovery, simulate
+from tests.conftest import noise_population, small_run
 
 
 def standing(method: Chorus, clients: int) -> Server:
@@ -76,11 +80,23 @@ def test_as_many_groupings_as_members_would_be_solved() -> None:
     assert found.success > 0.95
 
 
-def test_noise_stays_in_what_colluders_find() -> None:
-    """Who knows all but one of a choir finds w + n: a cosine of 1/√2 for σ = 1, however often it sings."""
-    method = Chorus(choir=4, noise=1.0)
+def test_noise_is_in_the_sums_with_the_length_that_was_asked_for() -> None:
+    """Four members with noise of length 1, at right angles to each other: their sum has length 2."""
     voices = simulate.embeddings(40, 2048, torch.Generator().manual_seed(0))
-    sung = simulate.groupings(method, voices, torch.Generator().manual_seed(1))
-    quiet = simulate.groupings(Chorus(choir=4), voices, torch.Generator().manual_seed(1))
-    heard = sung.sums - quiet.sums  # the noise of four members
-    assert heard.norm(dim=1).mean() == pytest.approx(2.0, abs=0.05)
+    loud, quiet = (
+        simulate.groupings(Chorus(choir=4, noise=noise), voices, torch.Generator().manual_seed(1)).sums
+        for noise in (1.0, 0.0)
+    )
+    assert (loud - quiet).norm(dim=1).mean() == pytest.approx(2.0, abs=0.05)
+
+
+def test_noise_is_drawn_once_and_kept(net: Net, tmp_path: Path) -> None:
+    kept = []
+    for rounds in (1, 3):
+        run = small_run("chorus", net, noise_population(8), tmp_path)
+        run.method = Chorus(choir=4, groupings=2, noise=1.0)
+        run.run(Rounds(rounds=rounds))
+        state = run.stage.private.load(0, 1 << 62)
+        assert isinstance(state, Private)
+        kept.append(state.noise)
+    assert kept[0].norm() > 0.3 and torch.equal(*kept)

@@ -86,8 +86,7 @@ def choirs(method: Chorus, embeddings_PD: Tensor, rounds: int, generator: torch.
         received = Received(chorus.Upload, partial(method.group, server))
         for client in range(people):
             broadcast = method.broadcast(server, None, client)
-            silence = torch.zeros(dimensions)
-            trained = chorus.Trained(NOTHING, embeddings_PD[client], silence, parts[client])
+            trained = chorus.Trained(NOTHING, embeddings_PD[client], torch.zeros(dimensions), parts[client])
             received.add(client, method.upload(broadcast, trained, ONE_FACE))
         server = method.server_round(server, received)
         heard.append(server.chords)
