@@ -59,7 +59,7 @@ def as_result(
                 "seconds": [measured[row.label]["seconds"] for measured in by_seed.values()],
                 "engine": first[row.label]["engine"],
                 "roc": first[row.label]["tested"]["roc"],
-                "features": first[row.label]["features"] if artefact.figures else None,
+                "features": first[row.label]["features"] if artefact.shows_features else None,
             }
             for row in rows
         ],

@@ -81,6 +81,7 @@ class DetectorArtefact:
     remarks: str = ""
     figures: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
     keep_features: bool = True  # a few, for drawing; never of real people
+    shows_features: bool = False  # its figures draw them
 
     def rows(self, scale: object) -> tuple[Row, ...]:
         """The same rows at every size."""

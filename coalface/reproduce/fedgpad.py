@@ -197,5 +197,8 @@ ARTEFACTS = {
     ),
     "fedgpad-fig5": _artefact("Figure 5: ROC curves of Table III", TABLE_3, SLIP, _roc_by_user),
     "fedgpad-fig6": _artefact("Figure 6: ROC curves of Tables VIII and IX", TABLE_8 + TABLE_9, "", _roc_by_centres),
-    "fedgpad-fig7": _artefact("Figures 7 and 8: t-SNE of the features, users of I and of M", FIGURE_7, "", _tsne),
+    "fedgpad-fig7": replace(
+        _artefact("Figures 7 and 8: t-SNE of the features, users of I and of M", FIGURE_7, "", _tsne),
+        shows_features=True,
+    ),
 }
