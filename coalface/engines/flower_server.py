@@ -72,8 +72,6 @@ class Fleet:
 
         if not isinstance(engine, Flower):
             raise ConfigError("a server that collects everybody's faces has nothing left to hide: no secure sum")
-        if run.method.types.upload.weight and not run.privacy.most_images:
-            raise ConfigError("set privacy.most_images, to the most that a client may hold: nobody here knows it")
         privacy = run.privacy
         return SecureSums(
             run.rounds,

@@ -56,6 +56,8 @@ def refuse_what_is_not_served(run: Run | DetectionRun) -> None:
             f"{method_name(run.method)} is for recordings that are in one place already: bring them there by other "
             f"means, and `coalface run {method_name(run.method)}`"
         )
+    if run.privacy.secure_sum and run.method.types.upload.weight and not run.privacy.most_images:
+        raise ConfigError("set privacy.most_images, to the most that a client may hold: nobody here knows it")
     if run.faults.any():
         raise ConfigError("faults are injected into simulations only; real machines bring their own")
 

@@ -111,9 +111,16 @@ def assert_private_states_are_at_home(reference: SmallRun, deployed: Deployed, c
     assert all(leaf.numel() == 1 for leaf in at_server)  # a round's number, and no more
 
 
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (["all"], "all is for recordings that are in one place already"),
+        (["fedavg/shared-head", "--set", "privacy.secure_sum=true"], "set privacy.most_images"),
+    ],
+)
 def test_what_makes_no_sense_between_machines_is_refused_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    asked: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = [f"--{what}={tmp_path / what}" for what in ("tls-dir", "clients", "out")]
-    assert main(["serve", "all", *paths]) == 2
-    assert "all is for recordings that are in one place already" in capsys.readouterr().err
+    assert main(["serve", *asked, *paths]) == 2
+    assert why in capsys.readouterr().err

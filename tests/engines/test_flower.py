@@ -23,6 +23,7 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from coalface import wire
 from coalface.config import ConfigError, method_named, to_json
+from coalface.data.public_file import write_public
 from coalface.engines import flower_link
 from coalface.engines.flower_messages import SMALL, TRAIN, Answer, Call, pack, unpack
 from coalface.engines.flower_node import NotAdmitted, attend
@@ -231,6 +232,17 @@ def test_a_broadcast_that_is_not_the_methods_is_refused(three: Nodes, tmp_path: 
         participant.train(terms(), "f", 1, [], b"\x00" * 100)
     with pytest.raises(Declined, match="terms"):
         participant.train(terms(), "../../etc", 1, [], b"")
+
+
+def test_another_public_set_than_the_federations_is_told(three: Nodes, tmp_path: Path) -> None:
+    offered = terms(method=method_named("fedfr")(), public="0" * 64)
+    given = tmp_path / "public.safetensors"
+    for written in (False, True):
+        if written:
+            write_public(given, PEOPLE.public)
+        participant = Participant(three.client("client2", state=str(tmp_path), public=str(given)), CPU)
+        with pytest.raises(Declined, match="public"):
+            participant.train(offered, "f", 1, [], b"")
 
 
 def test_limits_last_over_a_restart(three: Nodes, tmp_path: Path) -> None:
