@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from torch.func import vmap
 from coalface import tree, wire
 from coalface.data.population import Population
 from coalface.engines.engine import Reply, Task
+from coalface.engines.flight import Flight
 from coalface.engines.launch import After, Leaves, Member, alike, fits, laid, prepare, stacked
 from coalface.engines.replay import Groups, Replay
 from coalface.engines.room import Room, room_for
@@ -31,7 +32,7 @@ from coalface.engines.stacked_steps import Lanes, several_steps
 from coalface.local import Batch, Losses, Training, is_statistic, mean_losses
 from coalface.method import Method
 from coalface.models.net import Net, Weights
-from coalface.transfer import Fetched, sent
+from coalface.transfer import sent
 
 WORTH_STACKING = 20  # images of a client: with more, one pass for many clients gains nothing on a CPU
 REPLAYED_IMAGES = 1024  # a launch of so many or fewer is over before Python has asked for it: it is replayed instead
@@ -137,45 +138,6 @@ class Stacked:
             small = len(launch) * max(member.width for member in launch) <= REPLAYED_IMAGES
             after = one_step(task, launch, self.population, weights, self.replay if small else None)
         return Flight(list(_replies(task.method, launch, after)), after.losses, began)
-
-
-class Flight:
-    """A launch that the device may still be at work on, and the answers of its members but for the numbers in them."""
-
-    def __init__(self, replies: list[Reply], losses: Losses, began: float) -> None:
-        self._parts, self._began = list(losses), began
-        leaves = [  # a field that all have in common is one object, and is looked at once
-            [leaf.detach() for leaf in tree.leaves(value).values() if leaf.is_floating_point()]
-            for value in _each_value(replies)
-        ]
-        self._widths = [len(several) for several in leaves]
-        flat = [leaf for several in leaves for leaf in several]
-        norms = [torch.stack(torch._foreach_norm(flat, 2, dtype=torch.float64))] if flat else []
-        numbers = torch.cat([*norms, *(value.double() for value in losses.values())])
-        self._fetched = Fetched()
-        self._numbers = self._fetched.fetch(numbers)
-        self._replies = [replace(r, private=tree.transform(self._fetched.fetch, r.private)) for r in replies]
-
-    def land(self) -> Iterator[Reply]:
-        """The answers, when the device has done its part."""
-        self._fetched.wait()
-        numbers = iter(self._numbers.tolist())
-        squares = {
-            id(value): sum(next(numbers) ** 2 for _ in range(width))
-            for value, width in zip(_each_value(self._replies), self._widths, strict=True)
-        }
-        losses = {part: [next(numbers) for _ in self._replies] for part in self._parts}
-        seconds = (time.perf_counter() - self._began) / len(self._replies)
-        for position, reply in enumerate(self._replies):
-            mine = {f.name: squares[id(getattr(reply.upload, f.name))] for f in fields(reply.upload)}
-            parts = {part: values[position] for part, values in losses.items()}
-            yield replace(reply, squares=mine, seconds=seconds, losses=parts)
-
-
-def _each_value(replies: list[Reply]) -> list[Any]:
-    """The fields of the uploads, each object once."""
-    values = (getattr(reply.upload, f.name) for reply in replies for f in fields(reply.upload))
-    return list({id(value): value for value in values}.values())
 
 
 def one_step(

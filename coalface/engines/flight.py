@@ -1,0 +1,54 @@
+"""A launch under way: what it came to is read when the device has done its part, and not before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+
+from coalface import tree
+from coalface.engines.engine import Reply
+from coalface.local import Losses
+from coalface.transfer import Fetched
+
+
+class Flight:
+    """A launch that the device may still be at work on, and the answers of its members but for the numbers in them."""
+
+    def __init__(self, replies: list[Reply], losses: Losses, began: float) -> None:
+        self._parts, self._began = list(losses), began
+        leaves = [  # a field that all have in common is one object, and is looked at once
+            [leaf.detach() for leaf in tree.leaves(value).values() if leaf.is_floating_point()]
+            for value in _each_value(replies)
+        ]
+        self._widths = [len(several) for several in leaves]
+        flat = [leaf for several in leaves for leaf in several]
+        norms = [torch.stack(torch._foreach_norm(flat, 2, dtype=torch.float64))] if flat else []
+        numbers = torch.cat([*norms, *(value.double() for value in losses.values())])
+        self._fetched = Fetched()
+        self._numbers = self._fetched.fetch(numbers)
+        self._replies = [replace(r, private=tree.transform(self._fetched.fetch, r.private)) for r in replies]
+
+    def land(self) -> Iterator[Reply]:
+        """The answers, when the device has done its part."""
+        self._fetched.wait()
+        numbers = iter(self._numbers.tolist())
+        squares = {
+            id(value): sum(next(numbers) ** 2 for _ in range(width))
+            for value, width in zip(_each_value(self._replies), self._widths, strict=True)
+        }
+        losses = {part: [next(numbers) for _ in self._replies] for part in self._parts}
+        seconds = (time.perf_counter() - self._began) / len(self._replies)
+        for position, reply in enumerate(self._replies):
+            mine = {f.name: squares[id(getattr(reply.upload, f.name))] for f in fields(reply.upload)}
+            parts = {part: values[position] for part, values in losses.items()}
+            yield replace(reply, squares=mine, seconds=seconds, losses=parts)
+
+
+def _each_value(replies: list[Reply]) -> list[Any]:
+    """The fields of the uploads, each object once."""
+    values = (getattr(reply.upload, f.name) for reply in replies for f in fields(reply.upload))
+    return list({id(value): value for value in values}.values())
