@@ -21,7 +21,7 @@ class ClientFaces:
     """What one client holds. Labels are its own, 0 … K−1; ``classes`` places them in the federation's label space.
 
     Images are gathered when they are first asked for: an engine that gathers those of many clients in one go, by their
-    ``rows`` in the shared set, never asks.
+    ``rows`` in the shared set, never asks, and a step that takes a few of many reads no others.
     """
 
     def __init__(
@@ -32,10 +32,11 @@ class ClientFaces:
         rows: Tensor | None = None,
         public: Public | None = None,
         depth: Tensor | None = None,
+        among: Population | None = None,
     ) -> None:
         """Images uint8 [n, 3, H, W], labels int64 [n], classes int64 [K], rows int64 [n], depth uint8 [n, h, w].
 
-        ``public`` is what every client may hold beside its own.
+        ``public`` is what every client may hold beside its own; ``among`` has the shared set.
         """
         self._images = images
         self._labels = labels
@@ -43,6 +44,7 @@ class ClientFaces:
         self.rows = rows
         self.public = public or Public()
         self.depth = depth  # where the images come with one
+        self._among = among
 
     def __repr__(self) -> str:
         return f"ClientFaces({len(self)} images, {len(self._classes)} identities)"
@@ -71,15 +73,21 @@ class ClientFaces:
     @cached_property
     def labels(self) -> Tensor:
         """Beside the images."""
-        return self._labels.to(self.images.device)
+        return self._labels.to(self._device)
 
     @cached_property
     def classes(self) -> Tensor:
         """Beside the images."""
-        return self._classes.to(self.images.device)
+        return self._classes.to(self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        return self.images.device if self._among is None else self._among.where
 
     def gather(self, rows: Tensor) -> Tensor:
         """Images of these rows, [m, 3, H, W]."""
+        if self._among is not None and self.rows is not None and "images" not in self.__dict__:
+            return self._among.fetched(self.rows[rows.cpu()])
         return self.images[sent(rows, self.images.device)]
 
 
@@ -139,13 +147,22 @@ class Population:
         depth = self.faces.depth
         here = None if depth is None else self.on_device(depth[rows.to(depth.device)])
         classes = torch.arange(mine.start, mine.stop)
-        return ClientFaces(lambda: self._copied(rows), labels, classes, rows, self.public, here)
+        return ClientFaces(lambda: self._copied(rows), labels, classes, rows, self.public, here, self)
 
     def _copied(self, rows: Tensor) -> Tensor:
         images = self.faces.gather(rows)
         # A view would take everyone's faces along when it is pickled: a client's memory holds its own faces only.
         shared = images.untyped_storage().nbytes() > images.nbytes
         return self.on_device(images.clone() if shared else images)
+
+    @property
+    def where(self) -> torch.device:
+        """Where clients compute."""
+        return self.device or self.faces.images.device
+
+    def fetched(self, rows: Tensor) -> Tensor:
+        """Images of these rows of the shared set, where clients compute."""
+        return self.on_device(self.faces.images[sent(rows, self.faces.images.device)])
 
     def on_device(self, images: Tensor) -> Tensor:
         """Images where clients compute."""

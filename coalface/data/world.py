@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from coalface import seeding
 from coalface.data import synthetic
@@ -104,16 +105,27 @@ def load(
         fewest = 2 + data.probe_images
         photos = read_folder(folder, data.size, cache=data.cache or None, min_images=fewest, progress=progress)
         partition = _split(len(photos.faces), data, seed, clients=0 if elsewhere else data.clients)
-        faces = FaceSet(photos.faces.images.to(device), photos.faces.offsets)
+        faces = FaceSet(resident(photos.faces.images, device), photos.faces.offsets)
+    away = None if faces.images.device.type == device.type else device  # faces that do not fit go there by the batch
     seen = Public(FaceView.of(faces, partition.public, data.public_images) if partition.public else None)
     caps = partition.images_each or (data.images_each,) * data.clients
-    clients = replace(elsewhere, public=seen) if elsewhere else Population(faces, partition.clients, caps, public=seen)
+    if elsewhere:
+        clients = replace(elsewhere, public=seen)
+    else:
+        clients = Population(faces, partition.clients, caps, device=away, public=seen)
     probes = None
     if data.probe_images and elsewhere is None:
         clients, probes = _held_out(clients, data.probe_images)
-    public = Population(faces, (partition.public,), (data.public_images,)) if partition.public else None
+    public = Population(faces, (partition.public,), (data.public_images,), device=away) if partition.public else None
     test = _at_most(partition.subset(faces, partition.test), data.test_images)
     return World(public, clients, probes, test, partition)
+
+
+def resident(images: Tensor, device: torch.device) -> Tensor:
+    """The images on the device, if they leave half of its free memory to training; else where they are."""
+    if device.type == "cuda" and images.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
+        return images
+    return images.to(device)
 
 
 def _held_out(clients: Population, images: int) -> tuple[Population, FaceView]:

@@ -151,8 +151,7 @@ def _gathered_at_once(
             mine = slice(0, len(draw.rows))
             rows[place, mine] = member.faces.rows[draw.rows]
             labels[place, mine] = member.faces.host_labels[draw.rows]
-    faces = population.faces.images
-    return population.on_device(faces[sent(rows.flatten(), faces.device)]).unflatten(0, shape), labels
+    return population.fetched(rows.flatten()).unflatten(0, shape), labels
 
 
 def _gathered_one_by_one(

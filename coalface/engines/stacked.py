@@ -85,7 +85,7 @@ class Stacked:
         self.private = private
         self.max_norm = max_norm
         self.max_images = int(population.counts().max())
-        self.device = (population.device or population.faces.images.device).type
+        self.device = population.where.type
         on_gpu = self.device == "cuda"
         self.replay = Replay() if on_gpu else None
         self.lanes = Lanes(self.device, LANES) if on_gpu else None

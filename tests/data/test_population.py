@@ -11,6 +11,7 @@ import torch
 from coalface.data.faceset import FaceSet, FaceView
 from coalface.data.population import ClientFaces, Population
 from coalface.data.public import Public
+from coalface.local import Training, batches, draws
 
 
 def grey_faces(identities: int = 4) -> FaceSet:
@@ -166,3 +167,13 @@ def test_one_client_of_a_hundred_thousand_costs_no_walk_over_the_others() -> Non
     assert population.classes == n
     assert CountedTuple.read <= 4
     assert len(repr(population)) < 100
+
+
+def test_a_step_reads_its_own_images_and_no_others() -> None:
+    """So that one client may hold more than a device's memory, as in central training."""
+    held = Population(grey_faces(), ((0, 1, 2, 3),))[0]
+    training = Training(batch=4, flip=False)
+    steps = list(batches(held, training, torch.Generator().manual_seed(0)))
+    assert "images" not in held.__dict__
+    rows = torch.cat([draw.rows for draw in draws(held.host_labels, training, torch.Generator().manual_seed(0))])
+    assert torch.cat([step.images for step in steps])[:, 0, 0, 0].tolist() == rows.tolist()  # image n is of grey n

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from coalface.data import world
-from coalface.data.world import Data
+from coalface.data.world import Data, resident
 
 SMALL = Data(size=16, public=3, public_images=2, clients=4, identities_each=2, images_each=3, test=20, test_images=2)
 
@@ -62,3 +62,10 @@ def test_unequal_clients_keep_their_own_numbers() -> None:
 def test_one_probe_makes_no_pair() -> None:
     with pytest.raises(ValueError, match="2 and more to make a pair"):
         Data(probe_images=1)
+
+
+def test_faces_that_leave_too_little_memory_stay_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.zeros(10, 3, 4, 4, dtype=torch.uint8)  # 480 bytes
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (959, 1000))
+    assert resident(images, torch.device("cuda")) is images
+    assert resident(images, torch.device("cpu")) is images
