@@ -105,6 +105,11 @@ class Chorus(Method):
             raise ValueError(f"a choir of {self.choir} would give its members away; choir must be at least {least}")
         if not 1 <= self.groupings < self.choir:  # with k groupings there are as many equations as voices
             raise ValueError(f"groupings must be from 1 to {self.choir - 1}, under choir, not {self.groupings}")
+        if self.parts and self.groupings > 1:
+            raise ValueError(
+                f"parts={self.parts} tells the span of each choir, and the spans of a person's {self.groupings} choirs "
+                "meet in that person: mixtures take one grouping"
+            )
         if self.noise < 0:
             raise ValueError(f"noise is a length, not {self.noise}")
 

@@ -80,6 +80,17 @@ def test_as_many_groupings_as_members_would_be_solved() -> None:
     assert found.success > 0.95
 
 
+def test_mixtures_take_one_grouping() -> None:
+    """Two spans of four that share one voice meet in it: the one direction that lies in both."""
+    voices = torch.linalg.qr(torch.randn(16, 7, generator=torch.Generator().manual_seed(0)))[0].T  # 0 is in both
+    one, other = voices[:4], voices[[0, 4, 5, 6]]
+    lies_in_both = torch.linalg.eigh(one.T @ one + other.T @ other)
+    assert lies_in_both.eigenvalues[-2:].tolist() == pytest.approx([1, 2], abs=1e-5)
+    assert abs(lies_in_both.eigenvectors[:, -1] @ voices[0]) == pytest.approx(1, abs=1e-5)
+    with pytest.raises(ValueError, match="mixtures take one grouping"):
+        Chorus(choir=8, groupings=2, parts=16)
+
+
 def test_noise_is_in_the_sums_with_the_length_that_was_asked_for() -> None:
     """Four members with noise of length 1, at right angles to each other: their sum has length 2."""
     voices = simulate.embeddings(40, 2048, torch.Generator().manual_seed(0))
