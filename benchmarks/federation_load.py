@@ -41,7 +41,7 @@ from coalface.terms import fingerprint
 METHOD = "fedavg/positive-only"
 SETTINGS = [
     "model=feduv_cnn_small", "data.size=32", "embedding=128", "data.images_each=4", "data.public=0", "data.test=20",
-    "data.test_images=4", "data.pairs=200", "rounds.cohort=0", "rounds.quorum=1.0", "training.batch=4",
+    "data.test_images=4", "data.pairs=200", "rounds.cohort=0", "rounds.quorum=0.5", "training.batch=4",
 ]  # fmt: skip
 SECURE = ["privacy.secure_sum=true", "privacy.most_images=10", "privacy.value_bound=64"]
 A_NODE = 200 << 20  # bytes, about, of a client's own

@@ -66,7 +66,10 @@ def silent_at(participant: Participant, when: str) -> Handler:
     return answer
 
 
-@pytest.mark.parametrize("step", ["advertise", "share", "train", "agree", "unmask"])
+@pytest.mark.parametrize(
+    "step",
+    ["train", "unmask", *(pytest.param(step, marks=pytest.mark.deploy) for step in ("advertise", "share", "agree"))],
+)
 def test_dropouts_at_any_step_leave_the_sum_of_the_rest(step: str, six: Nodes, tmp_path: Path) -> None:
     """Bit for bit the simulated sum with the same two away: before they sent a vector, or after."""
     gone = (4, 5)
