@@ -117,7 +117,7 @@ def test_the_papers_size_is_the_papers() -> None:
 
 
 def test_a_rate_that_the_pairs_cannot_carry_is_a_dash() -> None:
-    assert writing._cell([0.5, None]) == "–" and writing._cell([0.5, 0.7]) == "60.0 ± 14.1"
+    assert writing.cell([0.5, None]) == "–" and writing.cell([0.5, 0.7]) == "60.0 ± 14.1"
     row = Row("Θ_l", whose="local")
     measured = {"scores": {"personal": {"auroc": 0.1}, "personal, local": {"auroc": 0.9}}}
     assert row.score(measured, "personal", "auroc") == 0.9 and row.score(measured, "personal", "tar@0.0001") is None
