@@ -14,7 +14,7 @@ import torch
 
 from coalface.config import ConfigError
 from coalface.registry import Client
-from coalface.verbs.extra import log_to, needs_deploy
+from coalface.verbs.extra import give_memory_back, log_to, needs_deploy
 
 
 def join(options: argparse.Namespace, command: str) -> None:
@@ -43,6 +43,7 @@ def join(options: argparse.Namespace, command: str) -> None:
     if not Path(client.data).exists():
         raise ConfigError(f"there is no {client.data}; data is a folder with a sub-folder per person, or of recordings")
     state = Path(client.state)
+    give_memory_back()
     log_to("coalface.client", state / "client.log", options.quiet)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -16,7 +16,7 @@ from coalface.detection import Detection
 from coalface.experiment import Experiment
 from coalface.registry import Clients, Tls
 from coalface.report.progress import Progress
-from coalface.verbs.extra import log_to, needs_deploy
+from coalface.verbs.extra import give_memory_back, log_to, needs_deploy
 
 
 def serve(run: Run | DetectionRun, options: argparse.Namespace, command: str, device: torch.device) -> dict[str, Any]:
@@ -33,6 +33,7 @@ def serve(run: Run | DetectionRun, options: argparse.Namespace, command: str, de
     before = options.out / "config.json"
     if before.exists() and json.loads(before.read_text()) != to_json(run):
         raise ConfigError(f"{options.out} holds a run with other settings: choose another --out, or serve {before}")
+    give_memory_back()
     log_to("coalface.server", options.out / "server.log", options.quiet)
     keys = clients.public_keys()
     with Progress(quiet=options.quiet) as progress, Link(host, int(port), tls, keys) as link:
