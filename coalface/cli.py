@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from coalface import __version__, config, seeding
-from coalface.algorithms import METHODS
 from coalface.config import ConfigError, DetectionRun, Run
 from coalface.data import pairs as pair_lists
 from coalface.data.faces import read_folder, read_images
@@ -26,7 +25,7 @@ from coalface.data.pair_bin import read_bin
 from coalface.detection import Detection
 from coalface.detection import table as detection_table
 from coalface.evaluation import embed
-from coalface.experiment import Experiment, disclosure
+from coalface.experiment import Experiment
 from coalface.federation import QuorumError
 from coalface.models.checkpoints import load_weights
 from coalface.models.net import Net
@@ -37,9 +36,9 @@ from coalface.recipes.detection import detection
 from coalface.report import seeds, tables
 from coalface.report.progress import Progress
 from coalface.store import StoreError
-from coalface.terms import fingerprint
 from coalface.verbs import audit, flower_sim, ijb, join, keys, reproduce
 from coalface.verbs import serve as serving
+from coalface.verbs.listing import list_methods
 
 EPILOG = """\
 start here
@@ -59,7 +58,6 @@ ENGINES = (
     "sequential: one client at a time, the reference; stacked: many per launch; auto: stacked where it pays; "
     "flower-sim: Flower's own, on Ray"
 )
-WAYS = {"up": "sends", "once": "gives up", "down": "receives"}  # what a client does with a field
 
 
 class Parser(argparse.ArgumentParser):
@@ -158,26 +156,6 @@ def templates(options: argparse.Namespace, command: str) -> None:
 def make_again(options: argparse.Namespace, command: str) -> None:
     """A paper's table or figure, ours beside theirs."""
     reproduce.reproduce(options, command, _device(options.device))
-
-
-def list_methods(options: argparse.Namespace, command: str) -> None:
-    """The methods, their settings, and what leaves a client."""
-    rows: list[dict[str, Any]] = []
-    for name, kind in METHODS.items():
-        settings = {k: v for k, v in config.to_json(kind()).items() if k != "name"}
-        summary = (kind.__doc__ or "").splitlines()[0]
-        told = {"disclosure": disclosure(kind()), "accept": f"{name} {fingerprint(kind)}"}
-        rows.append({"name": name, "what": summary, "settings": settings, **told})
-    if options.json:
-        print(json.dumps(rows, indent=2))
-        return
-    for row in rows:
-        print(f"{row['name']}: {row['what']}")
-        print("  settings  " + "  ".join(f"method.{k}={v}" for k, v in row["settings"].items()))
-        for when, fields in row["disclosure"].items():
-            for field in fields:
-                print(f"  {WAYS[when]:<10}{field['field']:<16}{field.get('seen', ''):<21}{field['what']}")
-        print(f'  accept    "{row["accept"]}"  in client.toml, to agree to the above\n')
 
 
 def pairs(options: argparse.Namespace, command: str) -> None:
