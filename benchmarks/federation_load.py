@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--secure", action="store_true", help="secure sums")
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args()
+    torch.set_num_threads(1)  # before anything: what is forked from a process with threads of OpenMP stands still
     fit = (available() - SPARE) // A_NODE
     nodes = min(options.nodes, fit)
     run = config.override(

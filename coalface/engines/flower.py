@@ -26,6 +26,7 @@ from coalface.federation import Rounds
 from coalface.offer import DECLINED
 
 POLL = 0.05  # seconds between two looks for answers
+STAND_BACK = 4  # times as long as a look took
 FOR_EVER = 30 * 24 * 3600.0  # seconds; Flower wants a number
 
 ERRORS = {ErrorCode.NODE_UNAVAILABLE: "gone", ErrorCode.MESSAGE_UNAVAILABLE: "late"}
@@ -154,7 +155,11 @@ class Flower:
         calls[client] = Sent(identity, nonce, began, len(data), since)
 
     def _look(self, question: Question, calls: dict[int, Sent], replies: dict[int, Reply]) -> None:
-        """Take what has arrived, give up what is late, and call those again that were restarted."""
+        """Take what has arrived, give up what is late, and call those again that were restarted.
+
+        Where nothing is new it waits, longer than it looked: the Fleet API has other threads of this process.
+        """
+        began, known = time.monotonic(), len(replies)
         by_id = {call.id: client for client, call in calls.items()}
         for message in self.grid.pull_messages(by_id) if by_id else ():
             client = by_id[message.metadata.reply_to_message_id]
@@ -170,8 +175,8 @@ class Flower:
                 log.info("client %d was restarted; it is called again", client)
                 self.forget([call.id])
                 self._call(question, client, calls, replies)
-        if not replies:
-            time.sleep(POLL)
+        if len(replies) == known:
+            time.sleep(max(POLL, STAND_BACK * (time.monotonic() - began)))
 
     def _reply(self, question: Question, client: int, call: Sent, message: Message) -> Reply:
         """What an answer comes to. Words of its sender do not enter a ledger."""
