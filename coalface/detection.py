@@ -134,11 +134,13 @@ class Detection:
         return {rate: sum(row["frame"][rate] for row in judged) / len(judged) for rate in RATES}
 
     def judged(self, method: Method, server: Any, stage: Stage | None, replicates: int) -> list[dict[str, Any]]:
-        """Rates on the users' recordings at the centres' threshold: of the detector, or of each centre's own."""
+        """Rates on the users' recordings at the centres' threshold: of the detector, or of each centre's own.
+
+        Without a stage the centres' own detectors are elsewhere, and the server's is all that there is.
+        """
         several = models(method, server, stage)
-        if not method.personal:
+        if not method.personal or stage is None:
             return [self._judged(several, self.world.dev, replicates)]
-        assert stage is not None  # where centres keep their own
         names = list(self.world.dev)
         alone = zip([names[centre] for centre in stage.private.clients()], several, strict=True)
         # A centre on its own has nobody else's recordings to find a threshold with.

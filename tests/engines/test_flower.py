@@ -33,6 +33,7 @@ from coalface.offer import DECLINED, Declined
 from coalface.participant import Participant, own_secret
 from coalface.registry import Limits
 from coalface.terms import PROTOCOL, Terms
+from coalface.verbs.extra import give_memory_back
 from coalface.verbs.keys import certify, key_pair
 from tests.conftest import noise_population
 from tests.engines.flower_world import Deployed, Nodes, nodes, tampered
@@ -320,6 +321,7 @@ def test_messages_of_a_large_model_go_there_and_back(tmp_path: Path) -> None:
 
     Memory is bounded: a third client, after the others, does not raise the peak any more.
     """
+    give_memory_back()  # as `serve` and `join` do
     weights = torch.randint(256, (257_000_000,), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     data = weights.numpy().tobytes()
     before, peaks = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
