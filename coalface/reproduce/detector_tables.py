@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from coalface.config import to_json
-from coalface.report import figures as pictures
 from coalface.report.tables import markdown_table
 from coalface.reproduce.artefact import ScaleName
 from coalface.reproduce.detectors import DetectorArtefact, Row
-from coalface.reproduce.writing import Measured, cell, machines, places
-from coalface.store import write_atomically
+from coalface.reproduce.writing import Measured, cell, machines, places, save
 
 RATES = ("hter", "eer", "auc")
 HEADINGS = [rate.upper() for rate in RATES]
@@ -70,15 +68,7 @@ def as_result(
 
 def write(artefact: DetectorArtefact, result: dict[str, Any], folder: Path) -> str:
     """Write everything into a folder; the table as text."""
-    folder.mkdir(parents=True, exist_ok=True)
-    table = as_markdown(result)
-    write_atomically(folder / "result.json", (json.dumps(result) + "\n").encode())
-    write_atomically(folder / "table.md", table.encode())
-    if artefact.figures is not None and pictures.available():
-        for name, figure in artefact.figures(result).items():
-            pictures.save(figure, folder / f"{name}.svg")
-            pictures.save(figure, folder / f"{name}.png")
-    return table
+    return save(folder, as_markdown(result), json.dumps(result), result, artefact.figures)
 
 
 def as_markdown(result: dict[str, Any]) -> str:

@@ -199,19 +199,10 @@ class DetectorBench:
         points = _flattened(features(net, done.models[0], torch.cat(list(groups.values()))))
         return {"groups": {name: len(images) for name, images in groups.items()}, "points": points}
 
-    def _drawn(
-        self,
-        name: str,
-        split: str,
-        subjects: int,
-        videos: int,
-        frames: int,
-        size: int,
-        seed: int,
-        device: torch.device | str,
-    ) -> Recordings:
+    def _drawn(self, name: str, split: str, *how: Any, **named: Any) -> Recordings:
+        """As ``draw``, once for each domain and split."""
         if (name, split) not in self.drawn:
-            self.drawn[name, split] = self.draw(name, split, subjects, videos, frames, size, seed, device)
+            self.drawn[name, split] = self.draw(name, split, *how, **named)
         return self.drawn[name, split]
 
     def _drawn_for(self, name: str, split: str, subjects: int) -> Recordings:

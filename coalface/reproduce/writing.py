@@ -11,7 +11,7 @@ from typing import Any
 from coalface.config import to_json
 from coalface.report import figures as pictures
 from coalface.report.tables import markdown_table
-from coalface.reproduce.artefact import Artefact, ScaleName
+from coalface.reproduce.artefact import Artefact, Figures, ScaleName
 from coalface.reproduce.bench import Row
 from coalface.store import write_atomically
 
@@ -67,12 +67,16 @@ def as_result(
 
 def write(artefact: Artefact, result: dict[str, Any], folder: Path) -> str:
     """Write everything into a folder; the table as text."""
+    return save(folder, as_markdown(result), json.dumps(result, indent=1), result, artefact.figures)
+
+
+def save(folder: Path, table: str, data: str, result: dict[str, Any], figures: Figures | None) -> str:
+    """The table as text, its numbers as JSON ``data``, and its figures; gives the table back."""
     folder.mkdir(parents=True, exist_ok=True)
-    table = as_markdown(result)
-    write_atomically(folder / "result.json", (json.dumps(result, indent=1) + "\n").encode())
+    write_atomically(folder / "result.json", f"{data}\n".encode())
     write_atomically(folder / "table.md", table.encode())
-    if artefact.figures is not None and pictures.available():
-        for name, figure in artefact.figures(result).items():
+    if figures is not None and pictures.available():
+        for name, figure in figures(result).items():
             pictures.save(figure, folder / f"{name}.svg")
             pictures.save(figure, folder / f"{name}.png")
     return table
