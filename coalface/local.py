@@ -199,10 +199,12 @@ def client_round(
     )
 
 
-def fresh_optimiser(learnt: list[Tensor], training: Training, rate: float) -> torch.optim.Optimizer:
-    """The optimiser of one local round; it remembers nothing of earlier ones."""
+def fresh_optimiser(
+    learnt: list[Tensor], training: Training, rate: float, recorded: bool = False
+) -> torch.optim.Optimizer:
+    """The optimiser of one local round; it remembers nothing of earlier ones. A CUDA graph may hold a recorded one."""
     if training.optimiser == "adam":
-        return torch.optim.Adam(learnt, lr=rate, weight_decay=training.weight_decay)
+        return torch.optim.Adam(learnt, lr=rate, weight_decay=training.weight_decay, capturable=recorded)
     return torch.optim.SGD(learnt, lr=rate, momentum=training.momentum, weight_decay=training.weight_decay)
 
 

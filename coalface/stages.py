@@ -171,8 +171,7 @@ class Stages:
         """
         most = int(population.counts().max())
         images = min(most, training.images_per_round or most)
-        net = self.net if self.device.type == "cuda" else None
-        several = why_several_steps(method, training, most, max_norm, net)
+        several = why_several_steps(method, training, most, max_norm)
         if len(population) == 1:
             return Sequential(population, stage.private), "one client"
         refusal = "asked for" if self.engine == "sequential" else why_not(method)

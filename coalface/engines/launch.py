@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,10 +16,11 @@ from coalface.data.public import Faces
 from coalface.engines.engine import Task
 from coalface.engines.room import Room
 from coalface.engines.sequential import PrivateStates
-from coalface.local import Draw, Losses, draws, mirrored
+from coalface.local import Batch, Draw, Losses, draws, mean_losses, mirrored
 from coalface.transfer import sent
 
 Leaves = dict[str, Tensor]
+ClientLosses = Callable[[Leaves, Leaves, Tensor, Tensor, Tensor], Losses]
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,24 @@ class After:
 
 
 @dataclass(frozen=True)
-class Laid:
+class Course:
+    """How several steps of a launch went."""
+
+    ends: list[Leaves]  # of each member, after the last of its steps
+    losses: list[Losses]  # of each step: part -> [C]
+
+
+def client_losses(task: Task, first: Member) -> ClientLosses:
+    """One member's losses from flat tensors: of what is trained, what is fixed, images, labels and shares."""
+
+    def losses(trained: Leaves, fixed: Leaves, images: Tensor, labels: Tensor, share: Tensor) -> Losses:
+        held, read = tree.refill(first.trained, trained), tree.refill(first.fixed, fixed)
+        return mean_losses(task.method.objective(task.net, held, read, Batch(images, labels, share > 0)), share)
+
+    return losses
+
+
+class Laid(NamedTuple):
     """One step of all members, side by side. Padding has share 0; a member without a draw is all padding."""
 
     images: Tensor  # uint8 [C, n, 3, H, W]

@@ -36,16 +36,13 @@ class Replay:
         self._possible = True
         self._pool = torch.cuda.graph_pool_handle()  # one for all: they are replayed in turn, and results are copied
 
-    def __call__(self, function: Function, inputs: Groups, otherwise: Function | None = None) -> Groups:
-        """``function(inputs)``, replayed where it was recorded; new tensors either way.
-
-        What cannot be recorded is called, or ``otherwise`` in its place.
-        """
+    def __call__(self, function: Function, inputs: Groups) -> Groups:
+        """``function(inputs)``, replayed where it was recorded; new tensors either way."""
         shapes = tuple((group, name, leaf.shape, leaf.dtype) for group, name, leaf in _each(inputs))
         if shapes not in self._recordings and self._possible and len(self._recordings) < RECORDINGS:
             self._record(shapes, function, inputs)
         if shapes not in self._recordings:
-            return (otherwise or function)(inputs)
+            return function(inputs)
         recording = self._recordings[shapes]
         torch._foreach_copy_([leaf for *_, leaf in _each(recording.inputs)], [leaf for *_, leaf in _each(inputs)])
         recording.graph.replay()

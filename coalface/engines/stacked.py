@@ -24,19 +24,20 @@ from coalface import tree, wire
 from coalface.data.population import Population
 from coalface.engines.engine import Reply, Task
 from coalface.engines.flight import Flight
-from coalface.engines.launch import After, Leaves, Member, alike, fits, laid, prepare, stacked
+from coalface.engines.lanes import Lanes
+from coalface.engines.launch import After, Member, alike, client_losses, fits, laid, prepare, stacked
 from coalface.engines.replay import Groups, Replay
 from coalface.engines.room import Room, room_for
 from coalface.engines.sequential import PrivateStates
-from coalface.engines.stacked_steps import Lanes, several_steps
-from coalface.local import Batch, Losses, Training, is_statistic, mean_losses
+from coalface.engines.stacked_steps import several_steps
+from coalface.local import Training, is_statistic
 from coalface.method import Method
-from coalface.models.net import Net, Weights
+from coalface.models.net import Weights
 from coalface.transfer import sent
 
 WORTH_STACKING = 20  # images of a client: with more, one pass for many clients gains nothing on a CPU
 REPLAYED_IMAGES = 1024  # a launch of so many or fewer is over before Python has asked for it: it is replayed instead
-LANES = 32  # clients that take several steps side by side: enough to fill a GPU with batches of ten
+LANES = 16  # clients that take several steps side by side: enough to fill a GPU with batches of ten
 REPLAYED_STEP = 8  # clients are padded by up to one image in so many, so that few shapes are recorded
 
 
@@ -47,12 +48,8 @@ def why_not(method: Method) -> str | None:
     return None
 
 
-def why_several_steps(
-    method: Method, training: Training, max_images: int, max_norm: float, net: Net | None = None
-) -> str | None:
+def why_several_steps(method: Method, training: Training, max_images: int, max_norm: float) -> str | None:
     """Why one backward pass through common weights would not do, in words; None if it does."""
-    if net is not None and net.numerics.precision == "bf16":
-        return "under vmap, bf16 does not reach every layer"
     if method.common is None:
         return "its clients start a round with models of their own"
     if training.optimiser != "sgd":
@@ -93,8 +90,7 @@ class Stacked:
 
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
         """A launch's answers are read when the next one is under way, so that a GPU is not kept waiting."""
-        net = task.net if self.device == "cuda" else None  # a CPU computes in float32, whatever is asked for
-        several = why_several_steps(task.method, task.training, self.max_images, self.max_norm, net) is not None
+        several = why_several_steps(task.method, task.training, self.max_images, self.max_norm) is not None
         shared = () if several else task.method.common or ()
         under_way: Flight | None = None
         for launch in self._launches(task, cohort, shared, LANES if several else None):
@@ -144,7 +140,7 @@ def one_step(
     task: Task, launch: list[Member], population: Population, weights: Tensor, replay: Replay | None = None
 ) -> After:
     """One forward and one backward pass for all members, whose losses have these ``weights`` [C] in the mean."""
-    method, first = task.method, launch[0]
+    first = launch[0]
     widest = max(member.width for member in launch)
     multiple = max(1, widest // REPLAYED_STEP) if replay else 1
     batch = laid(launch, [next(member.draws) for member in launch], population, multiple)
@@ -153,10 +149,7 @@ def one_step(
     same = alike([member.read for member in launch])
     fixed = stacked([member.read for member in launch], but=same)
     decay = task.training.weight_decay
-
-    def client_losses(trained: Leaves, fixed: Leaves, images: Tensor, labels: Tensor, share: Tensor) -> Losses:
-        held, read = tree.refill(first.trained, trained), tree.refill(first.fixed, fixed)
-        return mean_losses(method.objective(task.net, held, read, Batch(images, labels, share > 0)), share)
+    losses_of = client_losses(task, first)
 
     def step(given: Groups) -> Groups:
         """What every trained tensor becomes, and each member's losses. From outside it takes structure, no numbers."""
@@ -164,7 +157,7 @@ def one_step(
         learnt = {n: leaf.detach().requires_grad_() for n, leaf in (common | own).items() if not is_statistic(n)}
         common_learnt = {name: learnt.get(name, leaf) for name, leaf in common.items()}
         own_learnt = {name: learnt.get(name, leaf) for name, leaf in own.items()}
-        losses = vmap(lambda mine, read, *laid: client_losses(common_learnt | mine, same | read, *laid))(
+        losses = vmap(lambda mine, read, *laid: losses_of(common_learnt | mine, same | read, *laid))(
             own_learnt, fixed, batch["images"], batch["labels"], batch["share"]
         )
         total = (batch["weights"] * losses["loss"]).sum()

@@ -110,12 +110,20 @@ class Net:
         module = self._by_batch_statistics if batch_statistics else self._by_running_statistics
         if images.dtype == torch.uint8:
             images = scaled(images, next(iter(weights.parameters.values())).dtype)
-        if images.device.type != "cuda":
-            return _called(module, weights.parameters, weights.statistics, images, *others)
+        if _stacked(images) and not others and not any(map(_stacked, _pytree.tree_leaves(weights))):
+            leaves, structure = _pytree.tree_flatten(weights)
+            return _OneBatch.apply(  # type: ignore[no-untyped-call]
+                lambda flat, given: self._run(module, structure.unflatten(given), flat), images, *leaves
+            )
+        return self._run(module, weights, images, *others)
+
+    def _run(self, module: torch.nn.Module, weights: Weights, *inputs: Tensor) -> Any:
+        if inputs[0].device.type != "cuda":
+            return _called(module, weights.parameters, weights.statistics, *inputs)
         with self.numerics.autocast():
             parameters = self.numerics.laid_out(weights.parameters)
-            outputs = _called(module, parameters, weights.statistics, images, *others)
-            return _pytree.tree_map(lambda leaf: leaf.to(images.dtype), outputs)
+            outputs = _called(module, parameters, weights.statistics, *inputs)
+            return _pytree.tree_map(lambda leaf: leaf.to(inputs[0].dtype), outputs)
 
     def _check_names(self, weights: Weights) -> None:
         # A tensor left out would silently be taken from the empty module, and fail far from here.
@@ -125,6 +133,34 @@ class Net:
         if odd:
             first = ", ".join(sorted(odd)[:5])
             raise ValueError(f"these are not the weights of {self}: {len(odd)} names differ, among them {first}")
+
+
+class _OneBatch(torch.autograd.Function):
+    """How ``vmap`` takes a network that all its clients share: their images are one batch of it, and no layer knows.
+
+    Otherwise vmap goes through the layers itself, and autocast does not reach all of them.
+    """
+
+    @staticmethod
+    def forward(run: Callable[..., Any], images: Tensor, *weights: Tensor) -> Any:
+        """Never called: there is something to stack, or it would not have come to this."""
+        raise NotImplementedError
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Part of an autograd function; the layers remember for themselves what they need."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, run: Callable[..., Any], images: Tensor, *weights: Tensor) -> tuple[Any, Any]:
+        """Part of an autograd function."""
+        stack = images.movedim(in_dims[1], 0)
+        outputs = run(stack.flatten(0, 1), weights)
+        apart = _pytree.tree_map(lambda leaf: leaf.unflatten(0, stack.shape[:2]), outputs)
+        return apart, _pytree.tree_map(lambda leaf: 0, outputs)
+
+
+def _stacked(leaf: Tensor) -> bool:
+    return bool(torch._C._functorch.is_batchedtensor(leaf))
 
 
 def _called(module: torch.nn.Module, parameters: Tensors, statistics: Tensors, *inputs: Tensor) -> Any:
