@@ -79,7 +79,8 @@ class Track:
         self, task: Task, launch: list[Member], same: Leaves, batch: Laid, streams: Sequence[torch.cuda.Stream]
     ) -> None:
         self.rate = task.training.rate_at(task.round)
-        self.models = [_cloned(member.own) for member in launch]
+        layout = task.net.numerics.laid_out if streams else dict  # as the network wants it: once, not in every step
+        self.models = [layout(_cloned(member.own)) for member in launch]
         self._same, self._fixed = _cloned(same), stacked([member.read for member in launch], but=same)
         self._batch, self._streams = batch, streams
         self._losses_of: ClientLosses = client_losses(task, launch[0])
@@ -94,12 +95,15 @@ class Track:
     def begin(self, launch: list[Member]) -> None:
         """These members take the places; their optimisers remember nothing."""
         with torch.no_grad():
-            for model, member in zip(self.models, launch, strict=True):
-                torch._foreach_copy_(list(model.values()), [leaf.detach() for leaf in member.own.values()])
+            first, start = self.models[0], launch[0].own
+            torch._foreach_copy_(list(first.values()), list(start.values()))
+            for model, member in zip(self.models[1:], launch[1:], strict=True):  # mostly alike, and laid out by now
+                leaves = [first[name] if leaf is start[name] else leaf for name, leaf in member.own.items()]
+                torch._foreach_copy_(list(model.values()), leaves)
             read = stacked([member.read for member in launch], but=self._same)
             for held, given in ((self._same, launch[0].read), (self._fixed, read)):
                 if held:
-                    torch._foreach_copy_(list(held.values()), [given[name].detach() for name in held])
+                    torch._foreach_copy_(list(held.values()), [given[name] for name in held])
             memories = [
                 memory
                 for optimiser in self._optimisers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from coalface.engines.engine import Task
 from coalface.local import Batch, is_statistic, mean_losses
 
 IMAGES = {"cuda": 512, "cpu": 128}  # more makes no device faster, and what comes before the first launch longer
-WEIGHTS = {"cuda": 2 << 30, "cpu": 256 << 20}  # bytes of stacked weights; gradients and momentum take as much each
+WEIGHTS = {"cuda": 4 << 30, "cpu": 256 << 20}  # bytes of stacked weights; gradients and momentum take as much each
 FOR_IMAGES = 0.4  # of the free memory: two launches overlap, and a backward pass needs more than what it reads
 FOR_WEIGHTS = 0.05
 
@@ -23,6 +24,15 @@ class Room:
 
     images: int
     weights: int  # bytes
+
+    def clients(self, images: int, weights: int) -> int:
+        """How many clients with so many images and bytes of their own there is room for; one, if even that is tight."""
+        return max(1, min(self.images // max(1, images), self.weights // max(1, weights)))
+
+
+def evenly(clients: int, most: int) -> int:
+    """The size of the next launch, so that the last one is not a small rest: 64 by at most 10 begin with 10, then 9."""
+    return ceil(clients / ceil(clients / most))
 
 
 def room_for(task: Task, trained: object, fixed: object, image: Tensor) -> Room:

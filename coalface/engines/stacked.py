@@ -27,7 +27,7 @@ from coalface.engines.flight import Flight
 from coalface.engines.lanes import Lanes
 from coalface.engines.launch import After, Member, alike, client_losses, fits, laid, prepare, stacked
 from coalface.engines.replay import Groups, Replay
-from coalface.engines.room import Room, room_for
+from coalface.engines.room import Room, evenly, room_for
 from coalface.engines.sequential import PrivateStates
 from coalface.engines.stacked_steps import several_steps
 from coalface.local import Training, is_statistic
@@ -93,7 +93,7 @@ class Stacked:
         several = why_several_steps(task.method, task.training, self.max_images, self.max_norm) is not None
         shared = () if several else task.method.common or ()
         under_way: Flight | None = None
-        for launch in self._launches(task, cohort, shared, LANES if several else None):
+        for launch in self._launches(task, cohort, shared, LANES if several else len(cohort)):
             next_one = launch if isinstance(launch, Reply) else self._begin(task, launch, several)
             if under_way:
                 yield from under_way.land()
@@ -104,22 +104,25 @@ class Stacked:
             yield from under_way.land()
 
     def _launches(
-        self, task: Task, cohort: Sequence[int], shared: Sequence[str], most: int | None
+        self, task: Task, cohort: Sequence[int], shared: Sequence[str], most: int
     ) -> Iterator[list[Member] | Reply]:
         """The cohort in order: clients that go together, and the answers of those that have nothing to go with."""
         launch: list[Member] = []
-        for client in cohort:
+        size = 1
+        for number, client in enumerate(cohort):
             faces = self.population[client]
             member = prepare(task, client, faces, self.private, shared) if len(faces) else None
             if member is not None and self.room is None:
                 self.room = room_for(task, member.trained, member.fixed, faces.images[:1])
-            if launch and (member is None or len(launch) == most or not fits(launch, member, self.room)):
+            if launch and (member is None or len(launch) == size or not fits(launch, member, self.room)):
                 yield launch
                 launch = []
             if member is None:
                 yield Reply(client, trouble="no images")
-            else:
-                launch.append(member)
+                continue
+            if not launch and self.room is not None:
+                size = evenly(len(cohort) - number, min(most, self.room.clients(member.width, member.size)))
+            launch.append(member)
         if launch:
             yield launch
 

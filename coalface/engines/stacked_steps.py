@@ -76,7 +76,7 @@ def _mean(members: Sequence[Leaves], weights: Sequence[float]) -> Leaves:
     total = torch._foreach_mul(list(members[0].values()), weights[0])
     for member, weight in zip(members[1:], weights[1:], strict=True):
         torch._foreach_add_(total, list(member.values()), alpha=weight)
-    return dict(zip(members[0], total, strict=True))
+    return {name: leaf.contiguous() for name, leaf in zip(members[0], total, strict=True)}
 
 
 def _steps(launch: list[Member]) -> Iterator[list[Draw | None]]:
