@@ -1,0 +1,135 @@
+"""Whether the engines agree on a GPU, where CI has none: the largest difference to `sequential`, in double precision.
+
+    python benchmarks/engines_agree.py --device cuda
+
+Every method of faces that the stacked engine takes, on noise: one step; several with momentum and weight decay; Adam;
+clients with unequal numbers of images; faces that stay on the host. After two rounds the servers and the clients'
+private states must be the same but for the order of sums, or the command fails. A GPU then records what it runs: the
+CPU's contract tests (tests/contract/test_engines.py) do not see that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from coalface import provenance, seeding, tree
+from coalface.algorithms import METHODS
+from coalface.config import method_named
+from coalface.data.faceset import FaceSet, FaceView
+from coalface.data.population import Population
+from coalface.data.public import Public
+from coalface.engines.sequential import Sequential
+from coalface.engines.stacked import Stacked, why_not
+from coalface.federation import Federation, Rounds
+from coalface.local import Training
+from coalface.models.net import Net
+from coalface.report.tables import markdown_table
+from coalface.store import Stage
+
+AGREED = 1e-9  # of numbers about 1, over some ten steps
+CLIENTS, IMAGES, PUBLIC, SIZE = 8, 6, 3, 32
+UNEQUAL = (1, 6, 2, 3, 4, 2, 1, 5)
+STEPS = Training(rate=0.05, weight_decay=1e-3, momentum=0.9, batch=2, epochs=2)
+FORMS: dict[
+    str, tuple[Training, tuple[int, ...] | None, bool]
+] = {  # training, images of each client, faces on the host
+    "one step": (Training(rate=0.05, weight_decay=1e-3), None, False),
+    "one step, unequal": (Training(rate=0.05), UNEQUAL, False),
+    "several, momentum": (STEPS, None, False),
+    "several, unequal": (STEPS, UNEQUAL, False),
+    "Adam": (replace(STEPS, optimiser="adam", rate=1e-3, momentum=0.0), UNEQUAL, False),
+    "faces on the host": (STEPS, UNEQUAL, True),
+}
+
+
+def people(
+    identities_each: int, images_each: tuple[int, ...] | None, at_home: bool, device: torch.device
+) -> Population:
+    """Noise for faces; the last three people are public."""
+    count = CLIENTS * identities_each
+    shape = ((count + PUBLIC) * IMAGES, 3, SIZE, SIZE)
+    images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    faces = FaceSet(images if at_home else images.to(device), torch.arange(0, len(images) + 1, IMAGES))
+    held = tuple(tuple(range(i * identities_each, (i + 1) * identities_each)) for i in range(CLIENTS))
+    public = Public(FaceView.of(faces, range(count, count + PUBLIC)))
+    return Population(faces, held, images_each=images_each, device=device if at_home else None, public=public)
+
+
+def finished(engine: type, name: str, form: str, device: torch.device, folder: Path) -> dict[str, torch.Tensor]:
+    """The server's state and the clients' own after two rounds, by name."""
+    method, net = method_named(name)(), Net("feduv_cnn_small", size=SIZE)
+    training, images_each, at_home = FORMS[form]
+    start = net.fresh(0).map(lambda leaf: leaf.to(device))
+    all_of_them = people(1 if method.one_identity else 2, images_each, at_home, device)
+    public = replace(all_of_them.public, backbone=start)
+    population = method.clients(replace(all_of_them, public=public))
+    stage = Stage(folder, method.types.server, method.types.private, "agree", device)
+    federation = Federation(
+        method,
+        net,
+        len(population),
+        engine(population, stage.private),
+        Rounds(rounds=2),
+        training,
+        0,
+        stage,
+        lambda server: {},
+    )
+    *_, (_, server) = federation.run(method.begin(net, start, population, seeding.generator(0, "begin")))
+    found = tree.leaves(server)
+    for client in stage.private.clients():
+        found |= tree.leaves(stage.private.load(client, 99), f"client {client}")
+    return {path: leaf.detach().cpu() for path, leaf in found.items()}
+
+
+def difference(name: str, form: str, device: torch.device) -> float:
+    """The largest, over all numbers."""
+    with tempfile.TemporaryDirectory() as folder:
+        one = finished(Sequential, name, form, device, Path(folder) / "sequential")
+        two = finished(Stacked, name, form, device, Path(folder) / "stacked")
+    if one.keys() != two.keys():
+        raise SystemExit(f"{name}, {form}: the engines do not even name the same tensors")
+    return max(float((leaf.double() - two[path].double()).abs().max()) for path, leaf in one.items() if leaf.numel())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--methods", nargs="+", default=[n for n, kind in METHODS.items() if kind.world == "faces"])
+    parser.add_argument("--forms", nargs="+", choices=tuple(FORMS), default=list(FORMS))
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    torch.set_default_dtype(torch.float64)
+    rows: list[dict[str, Any]] = []
+    for name in options.methods:
+        refusal = why_not(method_named(name)())
+        if refusal is not None:
+            print(f"{name}: not stacked, as {refusal}")
+            continue
+        rows.append({"method": name, **{form: difference(name, form, device) for form in options.forms}})
+        print("  ".join(f"{v:.1e}" if isinstance(v, float) else v for v in rows[-1].values()), flush=True)
+    worst = max(row[form] for row in rows for form in options.forms)
+    result = {"largest": worst, "agreed": AGREED, "rows": rows, **provenance.describe(device)}
+    options.out.mkdir(parents=True, exist_ok=True)
+    stem = options.out / f"engines_agree_{options.device}"
+    stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    cells = [[f"{v:.0e}" if isinstance(v, float) else v for v in row.values()] for row in rows]
+    made = f"float64; {result['hardware']}, {result['date']}, commit {result['commit']}."
+    stem.with_suffix(".md").write_text(f"{markdown_table(cells, list(rows[0]))}\n\n{made}\n")
+    if not worst < AGREED:
+        raise SystemExit(f"the engines differ by {worst:.1e}, which is more than {AGREED:.0e}")
+
+
+if __name__ == "__main__":
+    main()
