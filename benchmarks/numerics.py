@@ -52,7 +52,11 @@ def measured(setting: str, seed: int, device: torch.device) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         result = Experiment(run, Path(folder), device, Progress(quiet=True), "benchmarks/numerics.py").execute()
     metrics = result["metrics"]
-    return {"setting": setting, "seed": seed, **{stage: 100 * metrics[stage]["accuracy"] for stage in STAGES}}
+    return {
+        "setting": setting,
+        "seed": seed,
+        **{stage: 100 * metrics[stage]["accuracy"]["accuracy"] for stage in STAGES},
+    }
 
 
 def main() -> None:
