@@ -1,6 +1,7 @@
 """Whether the engines agree on a GPU, where CI has none: the largest difference to `sequential`, in double precision.
 
     python benchmarks/engines_agree.py --device cuda
+    python benchmarks/engines_agree.py --collect part1 part2   # the results of several processes as one
 
 Every method of faces that the stacked engine takes, on noise: one step; several with momentum and weight decay; Adam;
 clients with unequal numbers of images; faces that stay on the host. After two rounds the servers and the clients'
@@ -107,8 +108,14 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--methods", nargs="+", default=[n for n, kind in METHODS.items() if kind.world == "faces"])
     parser.add_argument("--forms", nargs="+", choices=tuple(FORMS), default=list(FORMS))
+    parser.add_argument("--collect", nargs="+", type=Path, metavar="FOLDER", help="measure nothing; join these results")
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args()
+    stem = options.out / f"engines_agree_{options.device}"
+    if options.collect:
+        parts = [json.loads((folder / f"{stem.name}.json").read_text()) for folder in options.collect]
+        write(stem, [row for part in parts for row in part["rows"]], {k: parts[0][k] for k in parts[0] if k != "rows"})
+        return
     device = torch.device(options.device)
     torch.set_default_dtype(torch.float64)
     rows: list[dict[str, Any]] = []
@@ -119,14 +126,18 @@ def main() -> None:
             continue
         rows.append({"method": name, **{form: difference(name, form, device) for form in options.forms}})
         print("  ".join(f"{v:.1e}" if isinstance(v, float) else v for v in rows[-1].values()), flush=True)
-    worst = max(row[form] for row in rows for form in options.forms)
-    result = {"largest": worst, "agreed": AGREED, "rows": rows, **provenance.describe(device)}
-    options.out.mkdir(parents=True, exist_ok=True)
-    stem = options.out / f"engines_agree_{options.device}"
+    write(stem, rows, provenance.describe(device))
+
+
+def write(stem: Path, rows: list[dict[str, Any]], made: dict[str, Any]) -> None:
+    """Numbers and table; failure, if they are too large."""
+    worst = max(value for row in rows for value in row.values() if isinstance(value, float))
+    result = made | {"largest": worst, "agreed": AGREED, "rows": rows}
+    stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     cells = [[f"{v:.0e}" if isinstance(v, float) else v for v in row.values()] for row in rows]
-    made = f"float64; {result['hardware']}, {result['date']}, commit {result['commit']}."
-    stem.with_suffix(".md").write_text(f"{markdown_table(cells, list(rows[0]))}\n\n{made}\n")
+    told = f"float64; {result['hardware']}, {result['date']}, commit {result['commit']}."
+    stem.with_suffix(".md").write_text(f"{markdown_table(cells, list(rows[0]))}\n\n{told}\n")
     if not worst < AGREED:
         raise SystemExit(f"the engines differ by {worst:.1e}, which is more than {AGREED:.0e}")
 
