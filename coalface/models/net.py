@@ -110,8 +110,9 @@ class Net:
         module = self._by_batch_statistics if batch_statistics else self._by_running_statistics
         if images.dtype == torch.uint8:
             images = scaled(images, next(iter(weights.parameters.values())).dtype)
-        if _stacked(images) and not others and not any(map(_stacked, _pytree.tree_leaves(weights))):
-            leaves, structure = _pytree.tree_flatten(weights)
+        leaves, structure = _pytree.tree_flatten(weights)
+        shared = not any(map(torch._C._functorch.is_functorch_wrapped_tensor, leaves))
+        if torch._C._functorch.is_batchedtensor(images) and shared and not others and not batch_statistics:
             return _OneBatch.apply(  # type: ignore[no-untyped-call]
                 lambda flat, given: self._run(module, structure.unflatten(given), flat), images, *leaves
             )
@@ -157,10 +158,6 @@ class _OneBatch(torch.autograd.Function):
         outputs = run(stack.flatten(0, 1), weights)
         apart = _pytree.tree_map(lambda leaf: leaf.unflatten(0, stack.shape[:2]), outputs)
         return apart, _pytree.tree_map(lambda leaf: 0, outputs)
-
-
-def _stacked(leaf: Tensor) -> bool:
-    return bool(torch._C._functorch.is_batchedtensor(leaf))
 
 
 def _called(module: torch.nn.Module, parameters: Tensors, statistics: Tensors, *inputs: Tensor) -> Any:

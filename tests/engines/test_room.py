@@ -10,7 +10,7 @@ import torch
 from coalface.config import method_named
 from coalface.engines import room
 from coalface.engines.engine import Task
-from coalface.engines.room import Room, bytes_kept, room_for
+from coalface.engines.room import Room, bytes_kept, evenly, room_for
 from coalface.local import Training
 from coalface.models.net import Net
 from tests.conftest import SmallRun, noise_population
@@ -43,3 +43,20 @@ def test_a_small_device_takes_fewer_images(work: Any, monkeypatch: pytest.Monkey
     # 100 are free, and 20 of what this process holds is unused: 0.4 × 120 images, 0.05 × 120 for weights.
     assert room_for(work.task, work.trained, work.fixed, image) == Room(48, 6 * each)
     assert room_for(work.task, work.trained, work.fixed, work.images[:1]) == Room(128, 256 << 20)
+
+
+def test_launches_are_of_even_size() -> None:
+    """64 clients, at most 10 at a time: seven launches, none of which is a small rest."""
+    sizes, left = [], 64
+    while left:
+        sizes.append(evenly(left, most=10))
+        left -= sizes[-1]
+    assert sizes == [10, 9, 9, 9, 9, 9, 9]
+    assert evenly(8, most=16) == 8
+
+
+def test_room_is_bounded_by_images_or_by_weights_and_always_takes_one() -> None:
+    room = Room(images=100, weights=1000)
+    assert room.clients(images=10, weights=1) == 10
+    assert room.clients(images=10, weights=300) == 3
+    assert room.clients(images=101, weights=0) == 1

@@ -106,6 +106,29 @@ def test_matches_the_module_itself() -> None:
         assert torch.equal(tensor, trained.statistics[name]), name
 
 
+def test_clients_that_share_weights_are_one_batch_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Net("feduv_cnn", size=32)
+    weights, images = net.fresh(0).map(lambda leaf: leaf.requires_grad_()), pictures(3, 2, 3, 32, 32)
+    batches: list[torch.Size] = []
+    run = net._run
+    monkeypatch.setattr(net, "_run", lambda module, w, flat: (batches.append(flat.shape), run(module, w, flat))[1])
+    together = vmap(lambda mine: net(weights, mine))(images)
+    apart = torch.stack([net(weights, mine) for mine in images])
+    assert batches == [torch.Size([6, 3, 32, 32]), *[torch.Size([2, 3, 32, 32])] * 3]
+    assert close(together, apart)
+    leaves = list(weights.parameters.values())
+    slopes = (torch.autograd.grad(out.square().sum(), leaves) for out in (together, apart))
+    assert all(close(one, two) for one, two in zip(*slopes, strict=True))
+
+
+def test_gradients_of_each_client_at_shared_weights() -> None:
+    net = Net("feduv_cnn", size=32)
+    weights, images = net.fresh(0), pictures(2, 2, 3, 32, 32)
+    slope = grad(lambda w, mine: net(w, mine).square().sum())
+    together, apart = vmap(slope, in_dims=(None, 0))(weights, images), slope(weights, images[1])
+    assert all(close(together.parameters[name][1], leaf) for name, leaf in apart.parameters.items())
+
+
 def test_batch_statistics_under_grad_and_vmap() -> None:
     net = Net("mobilefacenet", size=32)
     one, two, images = net.fresh(1), net.fresh(2), pictures(2, 3, 3, 32, 32)
