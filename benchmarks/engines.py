@@ -3,6 +3,8 @@
     python benchmarks/engines.py --device cuda
     python benchmarks/engines.py --models feduv_cnn_small --clients 4 --steps 1 3 --images 6 --seconds 1 --out out
 
+Rows of the same commit and machine that the result already has stay, so that the table can be made in parts.
+
 For each network, number of clients a round and number of local steps: coalface with the engine that `auto` takes, a
 hand-written loop that copies the model for each client, and one that trains a single model in place and keeps the sum
 of the changes (the strategy that pfl documents). Central training takes batches of 256 of the same images by the same
@@ -163,14 +165,14 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="of a client (default: 30 at 64 pixels, 48 at 112)")
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="tf32")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement (default: 3)")
-    parser.add_argument("--suffix", default="", help="of the results' names, for a part of the table")
+    parser.add_argument("--no-loops", action="store_true", help="central training and coalface only")
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args()
     name = ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
     device, numerics = torch.device(name), Numerics(options.precision)
     numerics.switch_on()
-    stem = f"engines_{name}_{options.precision}{options.suffix}"
-    rows: list[dict[str, Any]] = []
+    stem = f"engines_{name}_{options.precision}"
+    rows = already(options.out / f"{stem}.json", device)
     for model in options.models:
         for clients in options.clients:
             size, images = SIZES.get(model, (32, 10))
@@ -181,14 +183,16 @@ def main() -> None:
                     ways: dict[str, Callable[[], Iterator[int]]] = {
                         "coalface": lambda w=work, s=steps, f=folder: coalface(w, s, Path(f)),  # type: ignore[misc]
                     }
-                    if clients == min(options.clients):
+                    if clients == min(options.clients) and not options.no_loops:
                         ways["copying loop"] = lambda w=work, s=steps: loop(w, s, in_place=False)  # type: ignore[misc]
                         ways["in-place loop"] = lambda w=work, s=steps: loop(w, s, in_place=True)  # type: ignore[misc]
                     shares = {
                         way: images_per_second(begin(), options.seconds, device) / reference
                         for way, begin in ways.items()
                     }
-                rows.append({"model": model, "clients": clients, "steps": steps, "central": reference, **shares})
+                same = {"model": model, "clients": clients, "steps": steps}
+                rows = [row for row in rows if not same.items() <= row.items()]
+                rows.append(same | {"central": reference, **shares})
                 told = (f"{k} {v:.2f}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items())
                 print("  ".join(told), flush=True)
                 write(options.out / stem, options.precision, rows, device)
@@ -196,12 +200,20 @@ def main() -> None:
                 torch.cuda.empty_cache()
 
 
+def already(path: Path, device: torch.device) -> list[dict[str, Any]]:
+    """The rows of an earlier part of the same table."""
+    before = json.loads(path.read_text()) if path.exists() else {}
+    here = provenance.describe(device)
+    rows: list[dict[str, Any]] = before.get("rows", [])
+    return rows if all(before.get(key) == here[key] for key in ("commit", "hardware")) else []
+
+
 def write(stem: Path, precision: str, rows: list[dict[str, Any]], device: torch.device) -> None:
     """What is measured so far, as numbers and as a table."""
     result = {"what": f"share of central images a second, {precision}", "rows": rows, **provenance.describe(device)}
     stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    headings = list(rows[0])
+    headings = max((list(row) for row in rows), key=len)
     cells = [[_cell(heading, row.get(heading)) for heading in headings] for row in rows]
     machine = f"{result['hardware']}, {result['date']}, commit {result['commit']}"
     stem.with_suffix(".md").write_text(f"{markdown_table(cells, headings)}\n\n{result['what']}; {machine}.\n")
