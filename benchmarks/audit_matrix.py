@@ -1,6 +1,6 @@
 """Methods × attacks × protections: what can be told from what is really sent?
 
-    OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py [--methods …] [--seeds 0 1 2] [--cohort 16] [--parts DIR]
+    OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py [--methods …] [--seeds 0 1 2] [--cohort 16] [--device cuda]
     OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py --collect
 
 Real rounds of every method on synthetic people at laptop size; see docs/audits.md. Every (method, seed, cohort) is one
@@ -39,7 +39,7 @@ PICTURED = ("feduv", "fedfv", "chorus")  # searches for pictures are slow: one m
 NOISE = 1.0
 ROUNDS = 20
 COHORT, FEWER_ROUNDS = 16, 5  # larger cohorts play fewer rounds
-TRYING = Effort(people=400, judge_epochs=12, decoder_epochs=20, inversions=3, iterations=80, several=2)
+TRYING = Effort(people=400, judge_epochs=12, decoder_epochs=20, inversions=5, iterations=80, several=2)  # per seed
 ENLARGED = 2
 SHOWN = (
     "fedfv_template_inversion",
@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="SEED")
     parser.add_argument("--cohort", type=int, default=COHORT, help="of four times as many clients, twice above 64")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="for what is trained or searched for")
     parser.add_argument("--parts", type=Path, default=Path("out/audit_matrix"), help="what is measured, and is kept")
     parser.add_argument("--collect", action="store_true", help="measure nothing: write the tables and pictures")
     parser.add_argument("--out", type=Path, default=Path("results"))
@@ -71,25 +72,26 @@ def main() -> None:
         for seed in options.seeds:
             left = [name for name in options.methods if not part(options.parts, name, seed, options.cohort).exists()]
             if left:
-                measure(options.parts, left, seed, options.cohort, progress)
+                measure(options.parts, left, seed, options.cohort, progress, torch.device(options.device))
 
 
 def part(folder: Path, method: str, seed: int, cohort: int) -> Path:
     return folder / f"{method.replace('/', '.')}_{seed}_{cohort}.json"
 
 
-def measure(folder: Path, methods: Sequence[str], seed: int, cohort: int, progress: Progress) -> None:
+def measure(
+    folder: Path, methods: Sequence[str], seed: int, cohort: int, progress: Progress, device: torch.device
+) -> None:
     """Attack these methods, one file each."""
     effort = TRYING if cohort == COHORT else replace(TRYING, inversions=0, decoder_epochs=0)
-    attacker = Attacker.prepared(32, "easy", effort, seed, progress)
+    attacker = Attacker.prepared(32, "easy", effort, seed, progress, device)
     run = audit(method_named(methods[0])(), seed, ROUNDS if cohort == COHORT else FEWER_ROUNDS)
     clients = cohort * (4 if cohort <= 64 else 2)
     run = replace(run, data=replace(run.data, clients=clients), rounds=replace(run.rounds, cohort=cohort))
-    setting = Setting.prepared(run, progress)
+    setting = Setting.prepared(run, progress, device)
     for name in methods:
         began = time.process_time()
         trying = effort if name in PICTURED else replace(effort, inversions=0, decoder_epochs=0)
-        trying = trying if seed == 0 else replace(trying, inversions=0)  # two thirds of all the time: one seed
         case = of_method(setting, method_named(name)(), attacker, progress)
         results = audited(case, replace(attacker, effort=trying), standard_views(NOISE), progress)
         rows = [{"seed": seed, "cohort": cohort, **result.as_dict()} for result in results]
@@ -98,7 +100,7 @@ def measure(folder: Path, methods: Sequence[str], seed: int, cohort: int, progre
         for attack, sheet in sheets(results) if seed == 0 else ():
             (folder / f"{name}_{attack.replace(', ', '_').replace(' ', '_')}.png").write_bytes(encode_png(sheet))
         found = {"seconds": round(time.process_time() - began, 1), "results": rows}
-        found["made"] = provenance.describe(torch.device("cpu"))
+        found["made"] = provenance.describe(device)
         part(folder, name, seed, cohort).write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -115,7 +117,11 @@ def collect(folder: Path, out: Path, images: Path) -> None:
         "what": f"{ROUNDS} rounds of 16 of 64 clients, one synthetic person each, 32 pixels, feduv_cnn_small; the "
         f"attacks are on the last round, recovery on all; noise multiplier {NOISE:g}; seeds {seeds}",
         "seconds": round(sum(found["seconds"] for found in parts), 1),
-        "made": parts[0]["made"],
+        "made": {
+            "hardware": ", ".join(sorted({found["made"]["hardware"] for found in parts})),
+            "date": max(found["made"]["date"] for found in parts),
+            "commit": ", ".join(sorted({found["made"]["commit"] for found in parts})),
+        },
         "results": rows,
     }
     out.mkdir(parents=True, exist_ok=True)
@@ -151,7 +157,7 @@ def as_markdown(report: dict[str, Any]) -> str:
         f"{report['what']}. Each cell is the share of people (for images: of photographs) against whom the attack "
         "succeeded, pooled over the seeds, its 95 % Wilson interval, and the share that luck reaches. **Bold**: the "
         "interval is above that of luck. *Any sum*: how often a plain sum of as many strangers as a choir has meets "
-        "one of them. Gradient inversion: one seed, three people. What each attack is, and what counts: "
+        "one of them. What each attack is, and what counts: "
         "[docs/audits.md](../docs/audits.md).",
     ]
     columns = [name for name in COLUMNS if any(row["attack"] == name for row in rows)]

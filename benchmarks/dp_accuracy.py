@@ -1,7 +1,7 @@
 """Accuracy against ε: methods under user-level noise, on synthetic people with one phone each, all called every round.
 
-    python benchmarks/dp_accuracy.py --search METHOD [--clients 4000] [--seed 100]   # rates, clips and rounds
-    python benchmarks/dp_accuracy.py --plan                                # one command a line, with the noise of each ε
+    python benchmarks/dp_accuracy.py --search METHOD [--clients 2000] [--seed 100]   # rates, clips and rounds
+    python benchmarks/dp_accuracy.py --plan                                # commands, with the noise of each ε
     python benchmarks/dp_accuracy.py --clients N --seed S --methods M … --noise Z …
     python benchmarks/dp_accuracy.py --collect                             # tables and figure of what was measured
 

@@ -91,13 +91,16 @@ def inverted(
     generator: torch.Generator,
 ) -> Tensor:
     """Pictures [steps, 3, H, W], as a network takes them, whose training would send this upload."""
-    broadcast = round_.broadcasts[client]
+    broadcast, upload = (
+        tree.transform(lambda leaf: leaf.to(case.device), message) for message in (round_.broadcasts[client], upload)
+    )
+    public = case.public.images.to(case.device)
     layer = LastLayer(case.net, broadcast.backbone)
-    leaked = layer.alone(upload.backbone, template(case.net, broadcast.backbone, case.public.images))[0]
+    leaked = layer.alone(upload.backbone, template(case.net, broadcast.backbone, public))[0].to(case.device)
     wanted = {name: leaf.flatten() for name, leaf in upload.backbone.parameters.items()}
-    mean = scaled(case.public.images).mean(dim=0)
+    mean = scaled(public).mean(dim=0)
     noise = torch.randn(training.images_per_round, *mean.shape, generator=generator)
-    pictures = (mean + 0.1 * noise).requires_grad_()
+    pictures = (mean + 0.1 * noise.to(mean)).requires_grad_()
     embedding = leaked.clone().requires_grad_()
     fixed = _secret(case, layer, broadcast, upload, leaked, generator)
     groups = [{"params": [pictures], "lr": RATE}, {"params": [embedding], "lr": EMBEDDING_RATE}]
@@ -114,7 +117,7 @@ def inverted(
         schedule.step()
         with torch.no_grad():
             pictures.clamp_(-1, 1)
-    return pictures.detach()
+    return pictures.detach().cpu()
 
 
 def _secret(
@@ -133,7 +136,7 @@ def simulated(
     case: Case, broadcast: Any, pictures: Tensor, embedding: Tensor, fixed: Any, rate: float
 ) -> dict[str, Tensor]:
     """What a client with these pictures would send, one step for each, as a function that can be differentiated."""
-    label = torch.zeros(1, dtype=torch.int64)
+    label = torch.zeros(1, dtype=torch.int64, device=pictures.device)
     faces = ClientFaces(pictures.detach(), label.expand(len(pictures)), label)
     local = case.method.start(case.net, broadcast, None, faces, torch.Generator().manual_seed(0))
     begin = {name: leaf.detach().clone().requires_grad_() for name, leaf in tree.leaves(local.trained).items()}
