@@ -49,7 +49,7 @@ CASES = (
     "chorus:4x2", "chorus:4x3", "chorus:4x8", "chorus:8x2", "chorus:8x4", "chorus:8x7", "chorus:8x16",
 )  # fmt: skip
 PEOPLE, COHORT, ROUNDS, RATE = 320, 32, 160, 0.1
-PUBLIC, PRETRAINED = 400, 20  # people, and passes over them: a network that can tell people apart
+PUBLIC, PRETRAINED = 2000, 24  # people, and passes over them: a network that can tell people apart
 PHOTOS = 2  # of a person, that are not trained on: the attacker takes their mean
 LISTENED = 20  # rounds of FedFV's equivalents: late ones, in which embeddings hardly move
 OUTSIDERS = 11_000  # of whom the attacker uses a thousand for the mean face
@@ -100,7 +100,8 @@ def main() -> None:
             run = audit(FedFV(), seed, ROUNDS)
             data = replace(run.data, clients=PEOPLE, probe_images=PHOTOS, public=PUBLIC)
             run = replace(run, data=data, training=replace(run.training, rate=RATE))
-            run = replace(run, pretrain=replace(run.pretrain, rounds=PRETRAINED))
+            training = replace(run.pretrain.training, rate=0.05, batch=128, rate_drops=((PRETRAINED - 4, 0.2),))
+            run = replace(run, pretrain=replace(run.pretrain, rounds=PRETRAINED, training=training))
             setting = Setting.prepared(run, progress, device)
             draw = seeding.derive(seed, "attacker")
             strangers = synthetic.draw_faceset(
