@@ -40,6 +40,8 @@ from coalface.config import Run
 from coalface.experiment import Experiment
 from coalface.privacy import account
 from coalface.recipes import RECIPES
+from coalface.report.drawing import INK, SERIES, Figure, canvas
+from coalface.report.figures import save
 from coalface.report.progress import Progress
 from coalface.report.tables import markdown_table
 
@@ -55,6 +57,7 @@ CHORD = 10.0  # noise on a choir's sum, over that on the sum of updates: next to
 SCORES = ("accuracy", "tar@0.01")
 SEARCHED = {"hinge": (0.5, 1.0, 2.0, 4.0, 8.0), "softmax": (0.05, 0.15, 0.5, 1.5)}
 AT_ROUNDS = (10, 20, 30, 60)
+FREE = 1000.0  # where ∞ stands in the figure
 
 
 class Bench:
@@ -215,6 +218,70 @@ def collect(parts: Path, out: Path, images: Path) -> None:
     text += markdown_table(cells, [*header, "seeds"])
     text += f"\n{report['command']}; on {', '.join(report['hardware'])}, {report['date']}, commit "
     (out / "dp_accuracy.md").write_text(f"{text}{', '.join(report['commit'])}.\n")
+    save(drawn(groups), images / "dp_accuracy.png")
+    searched = [row for path in sorted(parts.glob("search_*.json")) for row in json.loads(path.read_text())]
+    if searched:
+        (out / "dp_search.json").write_text(json.dumps(searched, indent=1) + "\n")
+        (out / "dp_search.md").write_text(search_table(searched))
+
+
+def drawn(groups: dict[tuple[int, str, float], list[dict[str, Any]]]) -> Figure:
+    """Gain against ε, a panel for each number of clients; dashed: the same noise, and no ε. ∞ is without noise."""
+    with canvas(5.2, 5.6, len(CLIENTS)) as (figure, panels):
+        for clients, axes in zip(CLIENTS, panels, strict=True):
+            targets = {noise_of(target, clients): target for target in EPSILONS}
+            for colour, method in zip(SERIES, METHODS, strict=False):
+                found = {noise: rows for (n, name, noise), rows in groups.items() if (n, name) == (clients, method)}
+                points = [(targets.get(noise, FREE), gains(rows)) for noise, rows in found.items()]
+                points.sort()
+                middle = [statistics.mean(values) for _, values in points]
+                around = [statistics.stdev(values) if len(values) > 1 else 0.0 for _, values in points]
+                line = "o--" if method in REVEAL else "o-"
+                axes.errorbar(
+                    [at for at, _ in points], middle, around, fmt=line, color=colour, label=method, linewidth=1.4,
+                    markersize=3.5, capsize=2,
+                )  # fmt: skip
+            axes.axhline(0, color=INK, linewidth=0.6)
+            axes.set_xscale("log")
+            axes.set_xticks([*EPSILONS, FREE], [*(f"{target:g}" for target in EPSILONS), "∞"])
+            axes.minorticks_off()
+            axes.set_xlabel("ε")
+            axes.set_title(f"{clients:,} clients", fontsize=9)
+            axes.set_ylabel("accuracy over the start, points")
+        panels[0].legend(frameon=False, fontsize=7)
+    return figure
+
+
+def gains(rows: list[dict[str, Any]]) -> list[float]:
+    return [100 * (row["curve"][str(row["rounds"])]["accuracy"] - row["start"]["accuracy"]) for row in rows]
+
+
+def search_table(rows: list[dict[str, Any]]) -> str:
+    """What the settings were chosen from."""
+    cells = []
+    for row in rows:
+        ends = {int(at): scores for at, scores in row["curve"].items()}
+        shown = [f"{100 * ends[at]['accuracy']:.1f}, {100 * ends[at]['tar@0.01']:.1f}" if at in ends else "–"
+                 for at in AT_ROUNDS]  # fmt: skip
+        norm = f"{row['norms in the last round'][1]:.2g}, {row['norms in the last round'][2]:.2g}"
+        start = f"{100 * row['start']['accuracy']:.1f}, {100 * row['start']['tar@0.01']:.1f}"
+        cells.append(
+            [row["method"], f"{row['rate']:g}", f"{row['clip']:.2g}" if row["clip"] else "–",
+             f"{row['relative']:g}" if row["relative"] else "–", start, *shown, norm]
+        )  # fmt: skip
+    made = rows[0]["made"]
+    header = ["method", "rate", "clip", "noise on the mean, in clips, over √rounds", "start",
+              *(f"round {at}" for at in AT_ROUNDS), "norms: median, 90 %"]  # fmt: skip
+    text = "# Rates and clips for accuracy against ε\n\nOn people of a seed that no table has, "
+    text += (
+        f"{rows[0]['clients']:,} clients; accuracy and TAR@1 % of 300 people who take no part, one seed. The noises "
+    )
+    text += "are those that 10,000 clients have on the mean at ε = 8 and 2, and 1,000 at ε = 8.\n\n"
+    text += markdown_table(cells, header)
+    return (
+        f"{text}\n`python benchmarks/dp_accuracy.py --search METHOD` on {made['hardware']}, {made['date']}, commit "
+        + (f"{made['commit']}.\n")
+    )
 
 
 def both(rows: list[dict[str, Any]], score: str) -> tuple[str, str]:
