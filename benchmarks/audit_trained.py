@@ -132,7 +132,7 @@ def attacked(
             heard = federated_fedfv(k, setting, device, bar.advance)
         else:
             heard = sung(k, times, setting, device, bar.advance)
-    case, luck = heard.case, seeding.generator(seed, "attack", name)
+    case, drawn = heard.case, seeding.generator(seed, "attack", name)
     backbone = case.method.embedder(case.server)
     there = backbone.map(lambda leaf: leaf.to(device))
     photos, outside = embedded(case, there, probes(setting)), embedded(case, there, strangers)
@@ -142,14 +142,15 @@ def attacked(
     rows = []
     for noise in NOISES if kind == "chorus" else (0.0,):
         if kind == "chorus":
-            systems = equations(heard, noise, luck)
+            systems = equations(heard, noise, drawn)
             doubts = sorted({max(noise, moved) for moved in DRIFTS})
             guesses = torch.stack([solved(*told, doubt, common) for told in systems for doubt in doubts], dim=1)
             own = torch.einsum("ngd,nd->ng", guesses, heard.truth).max(dim=1).values
+            luck = torch.einsum("ngd,pd->npg", guesses, outside[:half]).max(dim=2).values
             banks = [F.normalize(systems[1][1], dim=1), *guesses.unbind(dim=1)]
         else:
-            found = equivalents.recovered(heard.recent, k, luck)
-            own = best_match(found, heard.truth)
+            found = equivalents.recovered(heard.recent, k, drawn)
+            own, luck = best_match(found, heard.truth), best_match(found, outside[:half])
             banks = [heard.bank, found]
         found_by = [linked(bank, outside[half:], photos, common) for bank in banks]
         best = {key: max(found[key] for found in found_by) for key in found_by[0]}
@@ -160,9 +161,10 @@ def attacked(
                 "people": len(own),
                 **(told_of(systems[0][0]) if kind == "chorus" else {}),
                 "recovered": float((own > RECOVERED).double().mean()),
+                "by_luck": float((luck > RECOVERED).double().mean()),
                 "median_cosine": float(own.median()),
                 "cosine_of_the_mean_face": float((heard.truth @ F.normalize(common, dim=0)).median()),
-                "any_sum_tells": any_sum_tells(case.strangers(backbone), k, luck),
+                "any_sum_tells": any_sum_tells(case.strangers(backbone), k, drawn),
                 **best,
                 **told,
             }
