@@ -38,6 +38,9 @@ def test_everybody_sings_once_in_every_grouping(clients: int, choir: int, groupi
             method.choir_of(server, c, grouping) == grouping * rows + row for row in range(rows) for c in found[row]
         )
         assert min(map(len, found)) == choir
+        for client in range(clients):  # what a client works out for itself is what the server does
+            own = next(sorted(members) for members in found if client in members)
+            assert list(method.groups(client, clients)[grouping]) == own
 
 
 def test_no_two_sing_together_twice() -> None:
