@@ -223,8 +223,8 @@ def middle(rows: list[dict[str, Any]], attack: str, key: str) -> str:
 
 
 SIGNS = (
-    "● above luck, ○ not above it, – no hold for this attack, or not tried. In brackets, in how many of the seeds it is "
-    "above luck by itself."
+    "● above luck, ○ not above it, – no hold for this attack, or not tried. In brackets: in so many seeds "
+    "it is above luck by itself."
 )
 
 
