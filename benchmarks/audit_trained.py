@@ -301,9 +301,14 @@ def collect(folder: Path, out: Path) -> None:
     report = {
         "command": "OMP_NUM_THREADS=1 python benchmarks/audit_trained.py, then --collect",
         "what": f"whole runs: {ROUNDS} rounds of {COHORT} of {PEOPLE} clients, one synthetic person each, 32 pixels, "
-        f"feduv_cnn_small, 128 dimensions; 10,000 outsiders; {PHOTOS} held-out photographs of everybody",
+        f"feduv_cnn_small, 128 dimensions, pre-trained on {PUBLIC:,} public people; 10,000 outsiders; "
+        f"{PHOTOS} held-out photographs of everybody",
         "seconds": round(sum(found["seconds"] for found in parts), 1),
-        "made": parts[0]["made"],
+        "made": {
+            "hardware": ", ".join(sorted({found["made"]["hardware"] for found in parts})),
+            "date": max(found["made"]["date"] for found in parts),
+            "commit": ", ".join(sorted({found["made"]["commit"] for found in parts})),
+        },
         "parts": [{key: value for key, value in found.items() if key != "made"} for found in parts],
     }
     cells, keys = [], [f"linked, FPR {rate:g}" for rate in RATES]
@@ -311,18 +316,25 @@ def collect(folder: Path, out: Path) -> None:
         method, _, size = name.partition(":")
         k, _, groupings = size.partition("x")
         regrouped = (groupings or "1") if method == "chorus" else "every round"
+        rank = f"{mean_of(rows, 'rank'):.0f} of {PEOPLE}, {mean(rows, 'largest_share')}" if "rank" in rows[0] else "–"
         cells.append(
-            [method, k, regrouped, f"{noise:g}", share(rows, "recovered"), mean(rows, "median_cosine"),
-             mean(rows, "cosine_of_the_mean_face"), f"{100 * mean_of(rows, 'any_sum_tells'):.1f} %",
+            [method, k, regrouped, f"{noise:g}", rank, share(rows, "recovered"),
+             f"{100 * mean_of(rows, 'by_luck'):.1f} %", f"{100 * mean_of(rows, 'any_sum_tells'):.1f} %",
+             mean(rows, "median_cosine"), mean(rows, "cosine_of_the_mean_face"),
              *(f"{share(rows, key)} of {share(rows, f'{key}, by the template itself', False)}" for key in keys),
              str(len(rows))]
         )  # fmt: skip
-    header = ["method", "k", "groupings", "noise", "recovered", "median cosine", "mean face: cosine",
-              "any sum of k strangers tells", *keys, "seeds"]  # fmt: skip
+    header = ["method", "k", "groupings", "noise", "rank of the sums, largest share", "recovered", "by luck",
+              "any sum of k strangers tells", "median cosine", "mean face: cosine", *keys, "seeds"]  # fmt: skip
     made = report["made"]
     text = f"# Recovery and linkage on trained embeddings\n\n{report['what']}. "
+    text += "*Rank*: how many independent equations all sums of the run are, of as many as there are people; *largest "
+    text += "share*: of one person's voice, how much lies in their span, 1 if it followed from them. "
     text += "*Recovered*: cosine above 0.9 to the class embedding at the end of the run; for FedFV the best direction "
-    text += "counts, for chorus the best of a few answers. *Mean face*: what a guess without any sum has. *Linked*: "
+    text += (
+        "counts, for chorus the best of a few answers. *By luck*: strangers whom the same guesses meet. *Mean face*: "
+    )
+    text += "what a guess without any sum has. *Linked*: "
     text += "members found by held-out photographs at that FPR, of so many that are found if the class embeddings "
     text += "themselves are known; at 1e-4 one outsider decides. 95 % Wilson intervals over people of all seeds, which "
     text += "are somewhat narrow, as people of one choir fall together.\n\n"
