@@ -7,7 +7,8 @@ benchmarks only: there are no checkpoints, no ledger and no faults here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,8 +44,9 @@ class Step:
     clip: float = 0.0  # of each client's change of the backbone; 0 leaves it as it is
     noise: float = 0.0  # standard deviation on the sum of changes, over the clip
     group_noise: float = 0.0  # on each number of a choir's sum; voices are of length 1
+    images: int = 0  # of each client, drawn anew; 0 takes all
     flip: bool = True
-    together: int = 250  # clients in one pass
+    together: int = 1000  # clients in one pass
 
 
 def begun(method: Method, net: Net, start: Weights, images: Tensor) -> State:
@@ -67,15 +69,19 @@ def played(
     start, people = state.backbone.parameters, len(images)
     total = {name: torch.zeros_like(leaf) for name, leaf in start.items()}
     embeddings, norms = torch.empty_like(state.embeddings), []
+    order = torch.rand(images.shape[:2], generator=luck, device=images.device).argsort(dim=1)
+    taken = order[:, : step.images] if step.images else torch.arange(images.shape[1], device=images.device)[None]
     mirror = torch.rand(images.shape[:2], generator=luck, device=images.device) < (0.5 if step.flip else 0.0)
     one = _one_client(method, net, state)
     for at in range(0, people, step.together):
         mine = torch.arange(at, min(at + step.together, people), device=images.device)
         fixed = _read(method, state, mine, first, luck)
-        seen = mirrored(images[mine], mirror[mine])
-        (changes, own), _ = vmap(one, in_dims=(None, 0, 0 if fixed else None, 0), randomness="error")(
-            start, state.embeddings[mine], fixed, seen
-        )
+        rows = taken[mine] if step.images else taken.expand(len(mine), -1)
+        seen = mirrored(images[mine[:, None], rows], mirror[mine, : rows.shape[1]])
+        with convolutions_as_products():
+            (changes, own), _ = vmap(one, in_dims=(None, 0, 0 if fixed else None, 0), randomness="error")(
+                start, state.embeddings[mine], fixed, seen
+            )
         long = torch.stack([leaf.flatten(1).square().sum(dim=1) for leaf in changes.values()]).sum(dim=0).sqrt()
         long = step.rate * long
         share = (step.clip / long).clamp(max=1) if step.clip else torch.ones_like(long)
@@ -90,6 +96,32 @@ def played(
     }
     after = replace(state, backbone=replace(state.backbone, parameters=moved), embeddings=embeddings)
     return _served(method, after, step, luck), torch.cat(norms)
+
+
+@contextmanager
+def convolutions_as_products() -> Iterator[None]:
+    """Inside, a convolution is a product with unfolded patches.
+
+    A gradient of weights for each client is then one batched product; a convolution in as many groups is far slower.
+    """
+    real = F.conv2d
+
+    def product(x: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Tensor:
+        if groups != 1 or isinstance(padding, str):
+            raise ValueError(f"groups={groups}, padding={padding!r}: only plain convolutions become products")
+        patches = F.unfold(x, weight.shape[2:], dilation, padding, stride)
+        sides = [
+            (x.shape[at] + 2 * padding[at - 2] - dilation[at - 2] * (weight.shape[at] - 1) - 1) // stride[at - 2] + 1
+            for at in (2, 3)
+        ]
+        out = (weight.flatten(1) @ patches).unflatten(2, sides)
+        return out if bias is None else out + bias[:, None, None]
+
+    F.conv2d = product  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        F.conv2d = real
 
 
 def _one_client(method: Method, net: Net, state: State) -> Callable[..., Any]:
