@@ -49,7 +49,7 @@ CASES = (
     "chorus:4x2", "chorus:4x3", "chorus:4x8", "chorus:8x2", "chorus:8x4", "chorus:8x7", "chorus:8x16",
 )  # fmt: skip
 PEOPLE, COHORT, ROUNDS, RATE = 320, 32, 160, 0.1
-PUBLIC, PRETRAINED = 2000, 24  # people, and passes over them: a network that can tell people apart
+PUBLIC, PRETRAINED = 1000, 20  # people, and passes over them: a network that can tell people apart
 PHOTOS = 2  # of a person, that are not trained on: the attacker takes their mean
 LISTENED = 20  # rounds of FedFV's equivalents: late ones, in which embeddings hardly move
 OUTSIDERS = 11_000  # of whom the attacker uses a thousand for the mean face
@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=list(CASES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where rounds are played")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so long")
     parser.add_argument("--parts", type=Path, default=Path("out/audit_trained"))
     parser.add_argument("--collect", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("results"))
@@ -91,7 +92,7 @@ def main() -> None:
         collect(options.parts, options.out)
         return
     options.parts.mkdir(parents=True, exist_ok=True)
-    device = torch.device(options.device)
+    device, since = torch.device(options.device), time.perf_counter()
     with Progress() as progress:
         for seed in options.seeds:
             left = [name for name in options.cases if not part(options.parts, name, seed).exists()]
@@ -108,6 +109,8 @@ def main() -> None:
                 ATTACKER_FIRST, OUTSIDERS, PHOTOS, 32, draw, world.CONDITIONS["easy"], options.device
             )
             for name in left:
+                if time.perf_counter() - since > options.seconds:
+                    return
                 began = time.process_time()
                 rows = attacked(name, setting, strangers.images, seed, progress, device)
                 found = {"case": name, "seed": seed, "seconds": round(time.process_time() - began, 1), "rows": rows}
