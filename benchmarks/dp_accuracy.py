@@ -268,29 +268,30 @@ def gains(rows: list[dict[str, Any]]) -> list[float]:
 def search_table(rows: list[dict[str, Any]]) -> str:
     """What the settings were chosen from."""
     cells = []
+    rounds = sorted({int(at) for row in rows for at in row["curve"]})
     for row in rows:
         ends = {int(at): scores for at, scores in row["curve"].items()}
         shown = [f"{100 * ends[at]['accuracy']:.1f}, {100 * ends[at]['tar@0.01']:.1f}" if at in ends else "–"
-                 for at in AT_ROUNDS]  # fmt: skip
+                 for at in rounds]  # fmt: skip
         norm = f"{row['norms in the last round'][1]:.2g}, {row['norms in the last round'][2]:.2g}"
         start = f"{100 * row['start']['accuracy']:.1f}, {100 * row['start']['tar@0.01']:.1f}"
         cells.append(
-            [row["method"], f"{row['rate']:g}", f"{row['clip']:.2g}" if row["clip"] else "–",
-             f"{row['relative']:g}" if row["relative"] else "–", start, *shown, norm]
+            [row["world"].replace(":", " → "), row["method"], str(row.get("images", IMAGES_A_ROUND)), f"{row['rate']:g}",
+             f"{row['clip']:.2g}" if row["clip"] else "–", f"{row['relative']:g}" if row["relative"] else "–", start,
+             *shown, norm]
         )  # fmt: skip
-    made = rows[0]["made"]
-    header = ["method", "rate", "clip", "noise on the mean, in clips, over √rounds", "start",
-              *(f"round {at}" for at in AT_ROUNDS), "norms: median, 90 %"]  # fmt: skip
+    made = [row["made"] for row in rows]
+    header = ["public → private", "method", "images", "rate", "clip", "noise on the mean, in clips, over √rounds", "start",
+              *(f"round {at}" for at in rounds), "norms: median, 90 %"]  # fmt: skip
     text = "# Rates and clips for accuracy against ε\n\nOn people of a seed that no table has, "
+    text += f"{rows[0]['clients']:,} clients; accuracy and TAR@1 % of 300 people who take no part, one seed. *Public → "
     text += (
-        f"{rows[0]['clients']:,} clients; accuracy and TAR@1 % of 300 people who take no part, one seed. The noises "
+        "private*: the conditions of the server's photographs and of everybody else's. *Images*: of each client in a "
     )
-    text += "are those that 10,000 clients have on the mean at ε = 8 and 2, and 1,000 at ε = 8.\n\n"
+    text += "round. The noises are those that 10,000 clients have on the mean at ε = 8 and 2, and 1,000 at ε = 8.\n\n"
     text += markdown_table(cells, header)
-    return (
-        f"{text}\n`python benchmarks/dp_accuracy.py --search METHOD` on {made['hardware']}, {made['date']}, commit "
-        + (f"{made['commit']}.\n")
-    )
+    text += f"\n`python benchmarks/dp_accuracy.py --search METHOD` on {made[0]['hardware']}, {made[0]['date']}, commit "
+    return f"{text}{', '.join(sorted({entry['commit'] for entry in made}))}.\n"
 
 
 def both(rows: list[dict[str, Any]], score: str) -> tuple[str, str]:
