@@ -276,13 +276,13 @@ def search_table(rows: list[dict[str, Any]]) -> str:
         norm = f"{row['norms in the last round'][1]:.2g}, {row['norms in the last round'][2]:.2g}"
         start = f"{100 * row['start']['accuracy']:.1f}, {100 * row['start']['tar@0.01']:.1f}"
         cells.append(
-            [row["world"].replace(":", " → "), row["method"], str(row.get("images", IMAGES_A_ROUND)), f"{row['rate']:g}",
-             f"{row['clip']:.2g}" if row["clip"] else "–", f"{row['relative']:g}" if row["relative"] else "–", start,
-             *shown, norm]
+            [row["world"].replace(":", " → "), row["method"], str(row.get("images", IMAGES_A_ROUND)),
+             f"{row['rate']:g}", f"{row['clip']:.2g}" if row["clip"] else "–",
+             f"{row['relative']:g}" if row["relative"] else "–", start, *shown, norm]
         )  # fmt: skip
     made = [row["made"] for row in rows]
-    header = ["public → private", "method", "images", "rate", "clip", "noise on the mean, in clips, over √rounds", "start",
-              *(f"round {at}" for at in rounds), "norms: median, 90 %"]  # fmt: skip
+    header = ["public → private", "method", "images", "rate", "clip", "noise on the mean, in clips, over √rounds",
+              "start", *(f"round {at}" for at in rounds), "norms: median, 90 %"]  # fmt: skip
     text = "# Rates and clips for accuracy against ε\n\nOn people of a seed that no table has, "
     text += f"{rows[0]['clients']:,} clients; accuracy and TAR@1 % of 300 people who take no part, one seed. *Public → "
     text += (
