@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
@@ -33,34 +31,32 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from dp_plan import (
+    CHORD,
+    CLIENTS,
+    CLIPS,
+    EPSILONS,
+    IMAGES,
+    IMAGES_A_ROUND,
+    METHODS,
+    RATES,
+    ROUNDS,
+    WORLD,
+    noise_of,
+)
+from dp_report import collect
 from dp_rounds import Step, begun, played
 
 from coalface import config, provenance, seeding
 from coalface.config import Run
 from coalface.experiment import Experiment
-from coalface.privacy import account
 from coalface.recipes import RECIPES
-from coalface.report.drawing import INK, SERIES, Figure, canvas
-from coalface.report.figures import save
 from coalface.report.progress import Progress
-from coalface.report.tables import markdown_table
 
-METHODS = ("fedavg/positive-only", "fedface", "fedfv", "chorus")
-REVEAL = ("fedface", "fedfv")
-CLIENTS = (1000, 10_000)
-EPSILONS = (50.0, 8.0, 2.0)
-IMAGES = 4  # of each client
-IMAGES_A_ROUND = 1  # of these
-ROUNDS = 120
-NOISES = (1.2e-4, 4e-4, 1.1e-3)  # on the mean, in clips, over √rounds: ε = 8 and 2 for 10,000 clients; 8 for 1,000
-RATES = {"fedavg/positive-only": 2.0, "fedface": 2.0, "fedfv": 0.5, "chorus": 0.5}  # of a client's one step
-CLIPS = {"fedavg/positive-only": 0.5, "fedface": 0.5, "fedfv": 0.5, "chorus": 0.5}  # of its change
-CHORD = 10.0  # noise on a choir's sum, over that on the sum of updates: next to nothing of the budget is for chords
 SCORES = ("accuracy", "tar@0.01")
-SEARCHED = {"hinge": (0.25, 0.5, 1.0, 2.0), "softmax": (0.02, 0.05, 0.1)}
-WORLD = "easy:standard"  # conditions of the server's public photographs, and of everybody else's
+SEARCHED = {"hinge": (0.25, 0.5, 1.0, 2.0), "softmax": (0.02, 0.05, 0.1)}  # rates
+NOISES = (1.2e-4, 4e-4, 1.1e-3)  # on the mean, in clips, over √rounds: ε = 8 and 2 for 10,000 clients; 8 for 1,000
 AT_ROUNDS = (15, 30, 60, 120)
-FREE = 1000.0  # where ∞ stands in the figure
 
 
 class Bench:
@@ -101,26 +97,6 @@ def planned(clients: int, seed: int, world: str) -> Run:
     told = [f"data.clients={clients}", f"data.images_each={IMAGES}", "data.test=300", "data.test_images=6"]
     told += [f"data.public_difficulty={public}", f"data.difficulty={private}"]
     return config.override(replace(RECIPES["demo"](), seed=seed), told)
-
-
-def epsilon(method: str, clients: int, noise: float, rounds: int) -> float | None:
-    """After so many rounds of everybody; None where templates are revealed."""
-    if method in REVEAL or not noise:
-        return None
-    multiplier = account.combined(noise, CHORD * noise) if method == "chorus" else noise
-    book = account.Account(multiplier, 0.1 / clients, clients, clients, sample_is_secret=False)
-    book.rounds, book.sums_of = rounds, Counter({0: rounds})
-    return book.readers()
-
-
-def noise_of(target: float, clients: int) -> float:
-    """The multiplier at which fedavg's rounds come to this ε."""
-    low, high = 0.01, 1000.0
-    while high / low > 1.002:
-        middle = sqrt(low * high)
-        found = epsilon(METHODS[0], clients, middle, ROUNDS)
-        low, high = (low, middle) if found is not None and found <= target else (middle, high)
-    return float(f"{high:.3g}")
 
 
 def measure(options: argparse.Namespace, device: torch.device) -> None:
@@ -184,131 +160,12 @@ def search(options: argparse.Namespace, device: torch.device) -> None:
 
 def plan(seeds: int) -> None:
     for clients in CLIENTS:
-        noises = " ".join(f"{noise_of(target, clients):g}" for target in EPSILONS)
+        noises = " ".join(f"{noise_of(target, clients):g}" for target in EPSILONS[clients])
         for seed in range(seeds):
             print(
                 f"python benchmarks/dp_accuracy.py --clients {clients} --seed {seed} --methods {' '.join(METHODS)} "
                 f"--noise 0 {noises}"
             )
-
-
-def collect(parts: Path, out: Path, images: Path) -> None:
-    """One row for each method, number of clients and noise; seeds together. And the search beside it."""
-    found = [json.loads(path.read_text()) for path in sorted(parts.glob("*_*_*_*.json"))]
-    if not found:
-        raise SystemExit(f"nothing was measured in {parts}: begin with --plan")
-    for row in found:
-        row["epsilon"] = epsilon(row["method"], row["clients"], row["noise"], row["rounds"])
-    made = [row.pop("made") for row in found]
-    found.sort(key=lambda row: (row["clients"], METHODS.index(row["method"]), row["noise"], row["seed"]))
-    report = {
-        "command": "each line of `python benchmarks/dp_accuracy.py --plan`, then `--collect`",
-        "what": f"All clients are called in every round, {IMAGES} photographs each in one step; the start, faces and "
-        "network of fedface-table1 at CPU size (feduv_cnn_small, 406 thousand parameters, 32 pixels); δ is a tenth of "
-        "one over the clients",
-        "cells": found,
-        "hardware": sorted({entry["hardware"] for entry in made}),
-        "commit": sorted({entry["commit"] for entry in made}),
-        "date": max(entry["date"] for entry in made),
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "dp_accuracy.json").write_text(json.dumps(report, indent=1) + "\n")
-    groups: dict[tuple[int, str, float], list[dict[str, Any]]] = {}
-    for row in found:
-        groups.setdefault((row["clients"], row["method"], row["noise"]), []).append(row)
-    header = ["clients", "method", "noise, in clips", "ε", "accuracy, %", "over the start", "TAR@1 %", "over the start"]
-    cells = [
-        [f"{clients:,}", method, f"{noise:g}", spoken(rows), *both(rows, "accuracy"), *both(rows, "tar@0.01"),
-         str(len(rows))]
-        for (clients, method, noise), rows in groups.items()
-    ]  # fmt: skip
-    text = f"# Accuracy against ε\n\n{report['what']}. Verification of 300 people who take no part; mean and standard "
-    text += "deviation over the seeds; gains are over each seed's own start.\n\n"
-    text += markdown_table(cells, [*header, "seeds"])
-    text += f"\n{report['command']}; on {', '.join(report['hardware'])}, {report['date']}, commit "
-    (out / "dp_accuracy.md").write_text(f"{text}{', '.join(report['commit'])}.\n")
-    save(drawn(groups), images / "dp_accuracy.png")
-    searched = [row for path in sorted(parts.glob("search_*.json")) for row in json.loads(path.read_text())]
-    if searched:
-        (out / "dp_search.json").write_text(json.dumps(searched, indent=1) + "\n")
-        (out / "dp_search.md").write_text(search_table(searched))
-
-
-def drawn(groups: dict[tuple[int, str, float], list[dict[str, Any]]]) -> Figure:
-    """Gain against ε, a panel for each number of clients; dashed: the same noise, and no ε. ∞ is without noise."""
-    with canvas(5.2, 5.6, len(CLIENTS)) as (figure, panels):
-        for clients, axes in zip(CLIENTS, panels, strict=True):
-            targets = {noise_of(target, clients): target for target in EPSILONS}
-            for colour, method in zip(SERIES, METHODS, strict=False):
-                found = {noise: rows for (n, name, noise), rows in groups.items() if (n, name) == (clients, method)}
-                points = [(targets.get(noise, FREE), gains(rows)) for noise, rows in found.items()]
-                points.sort()
-                middle = [statistics.mean(values) for _, values in points]
-                around = [statistics.stdev(values) if len(values) > 1 else 0.0 for _, values in points]
-                line = "o--" if method in REVEAL else "o-"
-                axes.errorbar(
-                    [at for at, _ in points], middle, around, fmt=line, color=colour, label=method, linewidth=1.4,
-                    markersize=3.5, capsize=2,
-                )  # fmt: skip
-            axes.axhline(0, color=INK, linewidth=0.6)
-            axes.set_xscale("log")
-            axes.set_xticks([*EPSILONS, FREE], [*(f"{target:g}" for target in EPSILONS), "∞"])
-            axes.minorticks_off()
-            axes.set_xlabel("ε")
-            axes.set_title(f"{clients:,} clients", fontsize=9)
-            axes.set_ylabel("accuracy over the start, points")
-        panels[0].legend(frameon=False, fontsize=7)
-    return figure
-
-
-def gains(rows: list[dict[str, Any]]) -> list[float]:
-    return [100 * (row["curve"][str(row["rounds"])]["accuracy"] - row["start"]["accuracy"]) for row in rows]
-
-
-def search_table(rows: list[dict[str, Any]]) -> str:
-    """What the settings were chosen from."""
-    cells = []
-    rounds = sorted({int(at) for row in rows for at in row["curve"]})
-    for row in rows:
-        ends = {int(at): scores for at, scores in row["curve"].items()}
-        shown = [f"{100 * ends[at]['accuracy']:.1f}, {100 * ends[at]['tar@0.01']:.1f}" if at in ends else "–"
-                 for at in rounds]  # fmt: skip
-        norm = f"{row['norms in the last round'][1]:.2g}, {row['norms in the last round'][2]:.2g}"
-        start = f"{100 * row['start']['accuracy']:.1f}, {100 * row['start']['tar@0.01']:.1f}"
-        cells.append(
-            [row["world"].replace(":", " → "), row["method"], str(row.get("images", IMAGES_A_ROUND)),
-             f"{row['rate']:g}", f"{row['clip']:.2g}" if row["clip"] else "–",
-             f"{row['relative']:g}" if row["relative"] else "–", start, *shown, norm]
-        )  # fmt: skip
-    made = [row["made"] for row in rows]
-    header = ["public → private", "method", "images", "rate", "clip", "noise on the mean, in clips, over √rounds",
-              "start", *(f"round {at}" for at in rounds), "norms: median, 90 %"]  # fmt: skip
-    text = "# Rates and clips for accuracy against ε\n\nOn people of a seed that no table has, "
-    text += f"{rows[0]['clients']:,} clients; accuracy and TAR@1 % of 300 people who take no part, one seed. *Public → "
-    text += (
-        "private*: the conditions of the server's photographs and of everybody else's. *Images*: of each client in a "
-    )
-    text += "round. The noises are those that 10,000 clients have on the mean at ε = 8 and 2, and 1,000 at ε = 8.\n\n"
-    text += markdown_table(cells, header)
-    text += f"\n`python benchmarks/dp_accuracy.py --search METHOD` on {made[0]['hardware']}, {made[0]['date']}, commit "
-    return f"{text}{', '.join(sorted({entry['commit'] for entry in made}))}.\n"
-
-
-def both(rows: list[dict[str, Any]], score: str) -> tuple[str, str]:
-    """The mean at the end, and what was gained, in points."""
-    ends = [100 * row["curve"][str(row["rounds"])][score] for row in rows]
-    gains = [end - 100 * row["start"][score] for end, row in zip(ends, rows, strict=True)]
-    around = f" ± {statistics.stdev(gains):.1f}" if len(gains) > 1 else ""
-    return f"{statistics.mean(ends):.1f}", f"{statistics.mean(gains):+.1f}{around}"
-
-
-def spoken(rows: list[dict[str, Any]]) -> str:
-    """The ε of some seeds, in words where there is no number."""
-    if not rows[0]["noise"]:
-        return "∞: no clip, no noise"
-    if rows[0]["epsilon"] is None:
-        return "none: it reveals"
-    return f"{max(row['epsilon'] for row in rows):.1f}"
 
 
 def main() -> None:
