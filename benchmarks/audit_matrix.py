@@ -1,6 +1,6 @@
 """Methods × attacks × protections: what can be told from what is really sent?
 
-    OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py [--methods …] [--seeds 0 1 2] [--cohort 16] [--parts DIR]
+    OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py [--methods …] [--seeds 0 1 2] [--cohort 16] [--device cuda]
     OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py --collect
 
 Real rounds of every method on synthetic people at laptop size; see docs/audits.md. Every (method, seed, cohort) is one
@@ -22,8 +22,10 @@ import torch
 from torch import Tensor
 
 from coalface import provenance
+from coalface.algorithms.chorus import Chorus
 from coalface.config import method_named
 from coalface.data.contact_sheet import contact_sheet
+from coalface.method import Method
 from coalface.metrics.intervals import wilson
 from coalface.privacy.audits.audit import Attacker, Effort, Setting, audited, of_method, standard_views
 from coalface.privacy.audits.result import AuditResult
@@ -33,13 +35,14 @@ from coalface.report.progress import Progress
 
 METHODS = (
     "fedavg/shared-head", "fedavg/positive-only", "random_targets", "random_targets/secret", "fedaws", "fedface",
-    "feduv", "feduv/secret", "fedfv", "chorus",
+    "feduv", "feduv/secret", "fedfv", "chorus", "chorus-8",
 )  # fmt: skip
+OTHERS: dict[str, Method] = {"chorus-8": Chorus(choir=8)}  # settings that have no name of their own
 PICTURED = ("feduv", "fedfv", "chorus")  # searches for pictures are slow: one method of each kind of upload
 NOISE = 1.0
 ROUNDS = 20
 COHORT, FEWER_ROUNDS = 16, 5  # larger cohorts play fewer rounds
-TRYING = Effort(people=400, judge_epochs=12, decoder_epochs=20, inversions=3, iterations=80, several=2)
+TRYING = Effort(people=400, judge_epochs=12, decoder_epochs=20, inversions=12, iterations=80, several=2)
 ENLARGED = 2
 SHOWN = (
     "fedfv_template_inversion",
@@ -57,6 +60,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="SEED")
     parser.add_argument("--cohort", type=int, default=COHORT, help="of four times as many clients, twice above 64")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="for what is trained or searched for")
     parser.add_argument("--parts", type=Path, default=Path("out/audit_matrix"), help="what is measured, and is kept")
     parser.add_argument("--collect", action="store_true", help="measure nothing: write the tables and pictures")
     parser.add_argument("--out", type=Path, default=Path("results"))
@@ -71,26 +75,32 @@ def main() -> None:
         for seed in options.seeds:
             left = [name for name in options.methods if not part(options.parts, name, seed, options.cohort).exists()]
             if left:
-                measure(options.parts, left, seed, options.cohort, progress)
+                measure(options.parts, left, seed, options.cohort, progress, torch.device(options.device))
+
+
+def made(name: str) -> Method:
+    return OTHERS[name] if name in OTHERS else method_named(name)()
 
 
 def part(folder: Path, method: str, seed: int, cohort: int) -> Path:
     return folder / f"{method.replace('/', '.')}_{seed}_{cohort}.json"
 
 
-def measure(folder: Path, methods: Sequence[str], seed: int, cohort: int, progress: Progress) -> None:
+def measure(
+    folder: Path, methods: Sequence[str], seed: int, cohort: int, progress: Progress, device: torch.device
+) -> None:
     """Attack these methods, one file each."""
     effort = TRYING if cohort == COHORT else replace(TRYING, inversions=0, decoder_epochs=0)
-    attacker = Attacker.prepared(32, "easy", effort, seed, progress)
-    run = audit(method_named(methods[0])(), seed, ROUNDS if cohort == COHORT else FEWER_ROUNDS)
+    attacker = Attacker.prepared(32, "easy", effort, seed, progress, device)
+    run = audit(made(methods[0]), seed, ROUNDS if cohort == COHORT else FEWER_ROUNDS)
     clients = cohort * (4 if cohort <= 64 else 2)
     run = replace(run, data=replace(run.data, clients=clients), rounds=replace(run.rounds, cohort=cohort))
-    setting = Setting.prepared(run, progress)
+    setting = Setting.prepared(run, progress, device)
     for name in methods:
         began = time.process_time()
         trying = effort if name in PICTURED else replace(effort, inversions=0, decoder_epochs=0)
-        trying = trying if seed == 0 else replace(trying, inversions=0)  # two thirds of all the time: one seed
-        case = of_method(setting, method_named(name)(), attacker, progress)
+        trying = trying if seed == 0 else replace(trying, inversions=0)  # most of all the time: one seed
+        case = replace(of_method(setting, made(name), attacker, progress), name=name)
         results = audited(case, replace(attacker, effort=trying), standard_views(NOISE), progress)
         rows = [{"seed": seed, "cohort": cohort, **result.as_dict()} for result in results]
         for result in results:
@@ -98,7 +108,7 @@ def measure(folder: Path, methods: Sequence[str], seed: int, cohort: int, progre
         for attack, sheet in sheets(results) if seed == 0 else ():
             (folder / f"{name}_{attack.replace(', ', '_').replace(' ', '_')}.png").write_bytes(encode_png(sheet))
         found = {"seconds": round(time.process_time() - began, 1), "results": rows}
-        found["made"] = provenance.describe(torch.device("cpu"))
+        found["made"] = provenance.describe(device)
         part(folder, name, seed, cohort).write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -115,7 +125,11 @@ def collect(folder: Path, out: Path, images: Path) -> None:
         "what": f"{ROUNDS} rounds of 16 of 64 clients, one synthetic person each, 32 pixels, feduv_cnn_small; the "
         f"attacks are on the last round, recovery on all; noise multiplier {NOISE:g}; seeds {seeds}",
         "seconds": round(sum(found["seconds"] for found in parts), 1),
-        "made": parts[0]["made"],
+        "made": {
+            "hardware": ", ".join(sorted({found["made"]["hardware"] for found in parts})),
+            "date": max(found["made"]["date"] for found in parts),
+            "commit": ", ".join(sorted({found["made"]["commit"] for found in parts})),
+        },
         "results": rows,
     }
     out.mkdir(parents=True, exist_ok=True)
@@ -151,10 +165,11 @@ def as_markdown(report: dict[str, Any]) -> str:
         f"{report['what']}. Each cell is the share of people (for images: of photographs) against whom the attack "
         "succeeded, pooled over the seeds, its 95 % Wilson interval, and the share that luck reaches. **Bold**: the "
         "interval is above that of luck. *Any sum*: how often a plain sum of as many strangers as a choir has meets "
-        "one of them. Gradient inversion: one seed, three people. What each attack is, and what counts: "
+        "one of them. What each attack is, and what counts: "
         "[docs/audits.md](../docs/audits.md).",
     ]
     columns = [name for name in COLUMNS if any(row["attack"] == name for row in rows)]
+    lines += ["", "## In short", "", SIGNS, "", *short(rows, columns)]
     for view in dict.fromkeys(row["view"] for row in rows):
         lines += ["", f"## {view[0].upper()}{view[1:]}", "", *table(rows, view, columns)]
     for cohort in sorted({row["cohort"] for row in report["results"]} - {COHORT}):
@@ -208,16 +223,49 @@ def middle(rows: list[dict[str, Any]], attack: str, key: str) -> str:
     return f"{sum(values) / len(values):.3f}" if values else "–"
 
 
+SIGNS = (
+    "● above luck, ○ not above it, – no hold for this attack, or not tried. In brackets: in so many seeds "
+    "it is above luck by itself."
+)
+
+
+def short(rows: list[dict[str, Any]], columns: Sequence[str]) -> list[str]:
+    """A sign for every cell of every view."""
+    lines = [f"| view | method | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
+    for view in dict.fromkeys(row["view"] for row in rows):
+        for method in dict.fromkeys(row["against"] for row in rows):
+            mine = [row for row in rows if (row["view"], row["against"]) == (view, method)]
+            signs = [sign([row for row in mine if row["attack"] == attack]) for attack in columns]
+            lines.append(f"| {view} | {method} | {' | '.join(signs)} |")
+    return lines
+
+
+def sign(rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return "–"
+    several = [above(*pooled([row])) for row in rows]
+    return f"{'●' if above(*pooled(rows)) else '○'} ({sum(several)} of {len(several)})"
+
+
+def above(found: int, people: int, lucky: int, strangers: int) -> bool:
+    return wilson(found, people).low > wilson(lucky, strangers).high
+
+
+def pooled(rows: list[dict[str, Any]]) -> tuple[int, int, int, int]:
+    """Of all seeds: whom the attack met, of how many; and whom luck did, of how many strangers."""
+    people = sum(row["details"]["people"] for row in rows)
+    found = round(sum(row["success"] * row["details"]["people"] for row in rows))
+    strangers = sum(row["details"]["strangers"] for row in rows)
+    return found, people, round(sum(row["chance"] * row["details"]["strangers"] for row in rows)), strangers
+
+
 def cell(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "–"
-    people = sum(row["details"]["people"] for row in rows)
-    found = round(sum(row["success"] * row["details"]["people"] for row in rows))
-    chance = sum(row["chance"] for row in rows) / len(rows)
-    strangers = sum(row["details"]["strangers"] for row in rows)
-    interval, luck = wilson(found, people), wilson(round(chance * strangers), strangers)
+    found, people, lucky, strangers = pooled(rows)
+    interval, chance = wilson(found, people), lucky / strangers
     share = f"{100 * found / people:.0f} %"
-    share = f"**{share}**" if interval.low > luck.high else share
+    share = f"**{share}**" if above(found, people, lucky, strangers) else share
     told = [row["details"]["any_sum_tells"] for row in rows if "any_sum_tells" in row["details"]]
     beside = f", any sum {100 * sum(told) / len(told):.1f}" if told and rows[0]["view"] != "plain" else ""
     return f"{share} [{100 * interval.low:.0f}, {100 * interval.high:.0f}], luck {100 * chance:.1f}{beside}"

@@ -1,10 +1,10 @@
 """Recovery and linkage on TRAINED embeddings: what the server, or a listener, has after a whole run of FedFV or chorus.
 
-    OMP_NUM_THREADS=1 python benchmarks/audit_trained.py [--cases fedfv:2 chorus:4 chorus:4x2 …] [--seeds 0 1 2]
+    OMP_NUM_THREADS=1 python benchmarks/audit_trained.py [--cases fedfv:2 chorus:4x2 …] [--seeds 0 1 2] [--device cuda]
     OMP_NUM_THREADS=1 python benchmarks/audit_trained.py --collect
 
-A case is METHOD:K, or chorus:KxR for choirs that are dealt anew so that there are R groupings in the run. Real rounds
-on synthetic people, at laptop size. A case and seed is one file in --parts, which is not measured again.
+A case is METHOD:K, or chorus:KxR for R groupings that sing in turn. Real rounds on synthetic people, at laptop size. A
+case and seed is one file in --parts, which is not measured again.
 
 recovery   FedFV: the equivalents of the last rounds are solved for their members. Chorus: the server knows who is in
            which choir, and every sum over a whole choir is an equation; all of them together, of all groupings, are
@@ -29,10 +29,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coalface import provenance, seeding
+from coalface import provenance, seeding, tree
 from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.fedfv import FedFV
 from coalface.data import synthetic, world
+from coalface.engines.stacked import Stacked
 from coalface.metrics.intervals import wilson
 from coalface.privacy.audits import equivalents, linkage
 from coalface.privacy.audits.audit import ATTACKER_FIRST, Setting
@@ -44,11 +45,11 @@ from coalface.report.progress import Progress
 from coalface.report.tables import markdown_table
 
 CASES = (
-    *(f"fedfv:{k}" for k in (2, 4, 8, 16)), *(f"chorus:{k}" for k in (3, 4, 8, 16)),
-    *(f"chorus:{k}x{r}" for k in (4, 8) for r in (2, 4, 8)),
+    *(f"fedfv:{k}" for k in (2, 4, 8, 16)), *(f"chorus:{k}" for k in (4, 8, 16)),
+    "chorus:4x2", "chorus:4x3", "chorus:4x8", "chorus:8x2", "chorus:8x4", "chorus:8x7", "chorus:8x16",
 )  # fmt: skip
-PEOPLE, COHORT, ROUNDS, RATE = 192, 32, 160, 0.1
-PUBLIC, PRETRAINED = 400, 20  # people, and passes over them: a network that can tell people apart
+PEOPLE, COHORT, ROUNDS, RATE = 320, 32, 160, 0.1
+PUBLIC, PRETRAINED = 1000, 20  # people, and passes over them: a network that can tell people apart
 PHOTOS = 2  # of a person, that are not trained on: the attacker takes their mean
 LISTENED = 20  # rounds of FedFV's equivalents: late ones, in which embeddings hardly move
 OUTSIDERS = 11_000  # of whom the attacker uses a thousand for the mean face
@@ -80,6 +81,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", default=list(CASES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where rounds are played")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so long")
     parser.add_argument("--parts", type=Path, default=Path("out/audit_trained"))
     parser.add_argument("--collect", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("results"))
@@ -89,6 +92,7 @@ def main() -> None:
         collect(options.parts, options.out)
         return
     options.parts.mkdir(parents=True, exist_ok=True)
+    device, since = torch.device(options.device), time.perf_counter()
     with Progress() as progress:
         for seed in options.seeds:
             left = [name for name in options.cases if not part(options.parts, name, seed).exists()]
@@ -97,14 +101,20 @@ def main() -> None:
             run = audit(FedFV(), seed, ROUNDS)
             data = replace(run.data, clients=PEOPLE, probe_images=PHOTOS, public=PUBLIC)
             run = replace(run, data=data, training=replace(run.training, rate=RATE))
-            setting = Setting.prepared(replace(run, pretrain=replace(run.pretrain, rounds=PRETRAINED)), progress)
+            training = replace(run.pretrain.training, rate=0.05, batch=128, rate_drops=((PRETRAINED - 4, 0.2),))
+            run = replace(run, pretrain=replace(run.pretrain, rounds=PRETRAINED, training=training))
+            setting = Setting.prepared(run, progress, device)
             draw = seeding.derive(seed, "attacker")
-            strangers = synthetic.draw_faceset(ATTACKER_FIRST, OUTSIDERS, PHOTOS, 32, draw, world.CONDITIONS["easy"])
+            strangers = synthetic.draw_faceset(
+                ATTACKER_FIRST, OUTSIDERS, PHOTOS, 32, draw, world.CONDITIONS["easy"], options.device
+            )
             for name in left:
+                if time.perf_counter() - since > options.seconds:
+                    return
                 began = time.process_time()
-                rows = attacked(name, setting, strangers.images, seed, progress)
+                rows = attacked(name, setting, strangers.images, seed, progress, device)
                 found = {"case": name, "seed": seed, "seconds": round(time.process_time() - began, 1), "rows": rows}
-                found["made"] = provenance.describe(torch.device("cpu"))
+                found["made"] = provenance.describe(device)
                 part(options.parts, name, seed).write_text(json.dumps(found, indent=1) + "\n")
                 progress.say(f"{name} seed {seed}: {json.dumps(rows)}")
 
@@ -113,30 +123,37 @@ def part(folder: Path, name: str, seed: int) -> Path:
     return folder / f"{name.replace(':', '_')}_{seed}.json"
 
 
-def attacked(name: str, setting: Setting, strangers: Tensor, seed: int, progress: Progress) -> list[dict[str, Any]]:
+def attacked(
+    name: str, setting: Setting, strangers: Tensor, seed: int, progress: Progress, device: torch.device
+) -> list[dict[str, Any]]:
     """One whole run, and both attacks on it, for every noise."""
     kind, _, size = name.partition(":")
     members, _, groupings = size.partition("x")
     k, times = int(members), int(groupings or 1)
     with progress.stage(name, total=ROUNDS) as bar:
-        heard = federated_fedfv(k, setting, bar.advance) if kind == "fedfv" else sung(k, times, setting, bar.advance)
-    case, luck = heard.case, seeding.generator(seed, "attack", name)
+        if kind == "fedfv":
+            heard = federated_fedfv(k, setting, device, bar.advance)
+        else:
+            heard = sung(k, times, setting, device, bar.advance)
+    case, drawn = heard.case, seeding.generator(seed, "attack", name)
     backbone = case.method.embedder(case.server)
-    photos, outside = embedded(case, backbone, probes(setting)), embedded(case, backbone, strangers)
+    there = backbone.map(lambda leaf: leaf.to(device))
+    photos, outside = embedded(case, there, probes(setting)), embedded(case, there, strangers)
     half = OUTSIDERS - 10_000
     common = outside[:half].mean(dim=0)  # what all faces share; of people whom the attacker draws itself
     ceiling = linked(heard.truth, outside[half:], photos, common)
     rows = []
     for noise in NOISES if kind == "chorus" else (0.0,):
         if kind == "chorus":
-            systems = equations(heard, noise, luck)
+            systems = equations(heard, noise, drawn)
             doubts = sorted({max(noise, moved) for moved in DRIFTS})
             guesses = torch.stack([solved(*told, doubt, common) for told in systems for doubt in doubts], dim=1)
             own = torch.einsum("ngd,nd->ng", guesses, heard.truth).max(dim=1).values
+            luck = torch.einsum("ngd,pd->npg", guesses, outside[:half]).max(dim=2).values
             banks = [F.normalize(systems[1][1], dim=1), *guesses.unbind(dim=1)]
         else:
-            found = equivalents.recovered(heard.recent, k, luck)
-            own = best_match(found, heard.truth)
+            found = equivalents.recovered(heard.recent, k, drawn)
+            own, luck = best_match(found, heard.truth), best_match(found, outside[:half])
             banks = [heard.bank, found]
         found_by = [linked(bank, outside[half:], photos, common) for bank in banks]
         best = {key: max(found[key] for found in found_by) for key in found_by[0]}
@@ -145,10 +162,12 @@ def attacked(name: str, setting: Setting, strangers: Tensor, seed: int, progress
             {
                 "noise": noise,
                 "people": len(own),
+                **(told_of(systems[0][0]) if kind == "chorus" else {}),
                 "recovered": float((own > RECOVERED).double().mean()),
+                "by_luck": float((luck > RECOVERED).double().mean()),
                 "median_cosine": float(own.median()),
                 "cosine_of_the_mean_face": float((heard.truth @ F.normalize(common, dim=0)).median()),
-                "any_sum_tells": any_sum_tells(case.strangers(backbone), k, luck),
+                "any_sum_tells": any_sum_tells(case.strangers(backbone), k, drawn),
                 **best,
                 **told,
             }
@@ -165,64 +184,65 @@ def linked(bank: Tensor, outside: Tensor, photos: Tensor, common: Tensor) -> dic
     }
 
 
-def federated_fedfv(k: int, setting: Setting, step: Any) -> Heard:
+def federated_fedfv(k: int, setting: Setting, device: torch.device, step: Any) -> Heard:
     """A whole run of FedFV; of its last rounds, what every client was sent."""
-    case = begin(FedFV(fused=k), setting)
+    case = begin(FedFV(fused=k), setting, device)
     sent: list[Tensor] = []
-    for after, round_ in played(case, case.server, case.memory, 0, ROUNDS, case.training):
+    for after, round_ in played(case, case.server, case.memory, 0, ROUNDS, case.training, Stacked):
         case = replace(case, server=after, rounds=[round_])
-        sent = [*sent, next(iter(round_.broadcasts.values())).equivalents][-LISTENED:]
+        sent = [*sent, next(iter(round_.broadcasts.values())).equivalents.cpu()][-LISTENED:]
         step(1)
     recent = torch.cat(sent)
+    case = on_host(case, setting)
     return Heard(sent[-1], recent[recent.any(dim=1)], [], case.server.class_embeddings, case)
 
 
-def sung(k: int, groupings: int, setting: Setting, step: Any) -> Heard:
-    """A whole run of chorus whose choirs are dealt anew ``groupings`` − 1 times: every sum that the server sees."""
+def sung(k: int, groupings: int, setting: Setting, device: torch.device, step: Any) -> Heard:
+    """A whole run of chorus: every sum over a whole choir, which is all that the server sees of voices."""
     method = Chorus(choir=k)
-    case = begin(method, setting)
-    backbone, clients = case.server.backbone, case.clients
-    kept: dict[int, Any] = {}
-    found: list[Equation] = []
-    for grouping in range(groupings):
-        order = list(range(PEOPLE))
-        if grouping:
-            order = torch.randperm(PEOPLE, generator=seeding.generator(case.seed, "deal", grouping)).tolist()
-        dealt = replace(clients, clients=tuple(clients.clients[who] for who in order))
-        memory = Memory({seat: kept[who] for seat, who in enumerate(order) if who in kept}.get)
-        case = replace(case, clients=dealt, memory=memory)
-        case = replace(case, server=begun(case, backbone))
-        first, last = ROUNDS * grouping // groupings, ROUNDS * (grouping + 1) // groupings
-        sums: dict[int, list[Tensor]] = {}
-        for after, round_ in played(case, case.server, memory, first, last - first, case.training):
-            case = replace(case, server=after, rounds=[round_])
-            choirs: dict[int, list[Tensor]] = {}
-            for client, upload in round_.uploads.items():
-                choirs.setdefault(method.group(after, client), []).append(upload.chord[0])
-            for choir, voices in choirs.items():
-                sums.setdefault(choir, []).append(torch.stack(voices).sum(dim=0))
-            step(1)
-        backbone = case.server.backbone
-        for choir, totals in sums.items():
-            people = torch.tensor([order[seat] for seat in method.members(case.server, choir)])
-            found.append(Equation(people, torch.stack(totals)))
-        for seat, who in enumerate(order):
-            private: Any = memory.load(seat, ROUNDS + 1)
-            if private is not None:
-                kept[who] = private
-    if len(kept) < PEOPLE:
-        raise SystemExit(f"{PEOPLE - len(kept)} people were never called: play more than {ROUNDS} rounds")
-    truth = torch.stack([kept[who].class_embedding for who in range(PEOPLE)])
-    return Heard(truth[:0], truth[:0], found, truth, replace(case, clients=clients))
+    object.__setattr__(method, "groupings", groupings)  # as many as k and more are refused: here is what for
+    case = begin(method, setting, device)
+    sums: dict[int, list[Tensor]] = {}
+    before = case.server
+    for after, round_ in played(case, case.server, case.memory, 0, ROUNDS, case.training, Stacked):
+        choirs: dict[int, list[Tensor]] = {}
+        for client, upload in round_.uploads.items():
+            choirs.setdefault(method.group(before, client), []).append(upload.chord[0].cpu())
+        for choir, voices in choirs.items():
+            sums.setdefault(choir, []).append(torch.stack(voices).sum(dim=0))
+        case, before = replace(case, server=after, rounds=[round_]), after
+        step(1)
+    found = [Equation(torch.tensor(method.members(before, choir)), torch.stack(told)) for choir, told in sums.items()]
+    kept: list[Any] = [case.memory.load(client, ROUNDS + 1) for client in range(PEOPLE)]
+    if None in kept:
+        raise SystemExit(f"{kept.count(None)} people were never called: play more than {ROUNDS} rounds")
+    truth = torch.stack([private.class_embedding.cpu() for private in kept])
+    return Heard(truth[:0], truth[:0], found, truth, on_host(case, setting))
 
 
-def begin(method: FedFV | Chorus, setting: Setting) -> Case:
+def told_of(who: Tensor) -> dict[str, float]:
+    """What the sums alone settle: their rank, and of one person's voice the largest share that lies in their span.
+
+    A share of 1 would be a voice that follows from the sums; with R groupings of choirs of k it is about R / k.
+    """
+    _, values, right = torch.linalg.svd(who, full_matrices=False)
+    rank = int((values > 1e-9).sum())
+    return {"sums": len(who), "rank": rank, "largest_share": float(right[:rank].square().sum(dim=0).max())}
+
+
+def begin(method: FedFV | Chorus, setting: Setting, device: torch.device) -> Case:
     run, people = setting.run, setting.world.clients
     case = Case(
-        name="", method=method, net=setting.net, training=run.training, cohort=COHORT, seed=run.seed, clients=people,
-        outsiders=setting.world.test, public=setting.world.test, server=None, memory=Memory(), rounds=[],
+        name="", method=method, net=setting.net, training=run.training, cohort=COHORT, seed=run.seed,
+        clients=replace(people, device=device), outsiders=setting.world.test, public=setting.world.test, server=None,
+        memory=Memory(device=device), rounds=[],
     )  # fmt: skip
-    return replace(case, server=begun(case, setting.start))
+    return replace(case, server=begun(case, setting.start.map(lambda leaf: leaf.to(device))))
+
+
+def on_host(case: Case, setting: Setting) -> Case:
+    server = tree.transform(lambda leaf: leaf.cpu(), case.server)
+    return replace(case, server=server, clients=setting.world.clients)
 
 
 System = tuple[Tensor, Tensor, Tensor]  # who is in which sum [n, people], the sums [n, D], how many were averaged [n]
@@ -265,7 +285,9 @@ def probes(setting: Setting) -> Tensor:
 def embedded(case: Case, backbone: Any, images: Tensor) -> Tensor:
     """Mean embeddings of people, of so many photographs each."""
     with torch.no_grad():
-        each = torch.cat([F.normalize(case.net(backbone, block), dim=1) for block in images.split(500)])
+        device = next(iter(backbone.parameters.values())).device
+        blocks = images.split(500)
+        each = torch.cat([F.normalize(case.net(backbone, block.to(device)), dim=1).cpu() for block in blocks])
     return F.normalize(each.view(-1, PHOTOS, each.shape[1]).mean(dim=1), dim=1)
 
 
@@ -282,9 +304,14 @@ def collect(folder: Path, out: Path) -> None:
     report = {
         "command": "OMP_NUM_THREADS=1 python benchmarks/audit_trained.py, then --collect",
         "what": f"whole runs: {ROUNDS} rounds of {COHORT} of {PEOPLE} clients, one synthetic person each, 32 pixels, "
-        f"feduv_cnn_small, 128 dimensions; 10,000 outsiders; {PHOTOS} held-out photographs of everybody",
+        f"feduv_cnn_small, 128 dimensions, pre-trained on {PUBLIC:,} public people; 10,000 outsiders; "
+        f"{PHOTOS} held-out photographs of everybody",
         "seconds": round(sum(found["seconds"] for found in parts), 1),
-        "made": parts[0]["made"],
+        "made": {
+            "hardware": ", ".join(sorted({found["made"]["hardware"] for found in parts})),
+            "date": max(found["made"]["date"] for found in parts),
+            "commit": ", ".join(sorted({found["made"]["commit"] for found in parts})),
+        },
         "parts": [{key: value for key, value in found.items() if key != "made"} for found in parts],
     }
     cells, keys = [], [f"linked, FPR {rate:g}" for rate in RATES]
@@ -292,18 +319,25 @@ def collect(folder: Path, out: Path) -> None:
         method, _, size = name.partition(":")
         k, _, groupings = size.partition("x")
         regrouped = (groupings or "1") if method == "chorus" else "every round"
+        rank = f"{mean_of(rows, 'rank'):.0f} of {PEOPLE}, {mean(rows, 'largest_share')}" if "rank" in rows[0] else "–"
         cells.append(
-            [method, k, regrouped, f"{noise:g}", share(rows, "recovered"), mean(rows, "median_cosine"),
-             mean(rows, "cosine_of_the_mean_face"), f"{100 * mean_of(rows, 'any_sum_tells'):.1f} %",
+            [method, k, regrouped, f"{noise:g}", rank, share(rows, "recovered"),
+             f"{100 * mean_of(rows, 'by_luck'):.1f} %", f"{100 * mean_of(rows, 'any_sum_tells'):.1f} %",
+             mean(rows, "median_cosine"), mean(rows, "cosine_of_the_mean_face"),
              *(f"{share(rows, key)} of {share(rows, f'{key}, by the template itself', False)}" for key in keys),
              str(len(rows))]
         )  # fmt: skip
-    header = ["method", "k", "groupings", "noise", "recovered", "median cosine", "mean face: cosine",
-              "any sum of k strangers tells", *keys, "seeds"]  # fmt: skip
+    header = ["method", "k", "groupings", "noise", "rank of the sums, largest share", "recovered", "by luck",
+              "any sum of k strangers tells", "median cosine", "mean face: cosine", *keys, "seeds"]  # fmt: skip
     made = report["made"]
     text = f"# Recovery and linkage on trained embeddings\n\n{report['what']}. "
+    text += "*Rank*: how many independent equations all sums of the run are, of as many as there are people; *largest "
+    text += "share*: of one person's voice, how much lies in their span, 1 if it followed from them. "
     text += "*Recovered*: cosine above 0.9 to the class embedding at the end of the run; for FedFV the best direction "
-    text += "counts, for chorus the best of a few answers. *Mean face*: what a guess without any sum has. *Linked*: "
+    text += (
+        "counts, for chorus the best of a few answers. *By luck*: strangers whom the same guesses meet. *Mean face*: "
+    )
+    text += "what a guess without any sum has. *Linked*: "
     text += "members found by held-out photographs at that FPR, of so many that are found if the class embeddings "
     text += "themselves are known; at 1e-4 one outsider decides. 95 % Wilson intervals over people of all seeds, which "
     text += "are somewhat narrow, as people of one choir fall together.\n\n"

@@ -1,222 +1,204 @@
-"""Accuracy against ε: methods under user-level noise, on synthetic people with one phone each.
+"""Accuracy against ε: methods under user-level noise, on synthetic people with one phone each, all called every round.
 
-    python benchmarks/dp_accuracy.py --plan                               # one command a line, with the noise of each ε
-    python benchmarks/dp_accuracy.py --method M --clients N --noise Z … [--seed S] [--device auto]
-    python benchmarks/dp_accuracy.py --collect                            # the table of everything that was measured
+    python benchmarks/dp_accuracy.py --search METHOD [--clients 2000] [--seed 100]   # rates, clips and rounds
+    python benchmarks/dp_accuracy.py --plan                                # commands, with the noise of each ε
+    python benchmarks/dp_accuracy.py --clients N --seed S --methods M … --noise Z …
+    python benchmarks/dp_accuracy.py --collect                             # tables and figure of what was measured
 
-One client in ten is called in a round, each takes four of its photographs in one step, and the clip follows the median
-norm. All noises of one command start from the same pre-trained network. FedFace and FedFV reveal a template of each
-client, so that no ε is stated for them, whatever the noise: they are run with the noise that fedavg has at that ε.
+Everybody is called in every round and takes one step on its four photographs: so many Gaussian mechanisms compose
+exactly, which for the same ε allows less than half the noise of small cohorts under the sampling bound. All cells of a
+command start from the same pre-trained network. FedFace and FedFV reveal a template of each client, so that no ε is
+stated for them, whatever the noise: they are run with the noise that fedavg has at that ε.
 
-A cell is one file in --parts and is not measured again. Training needs no dp-accounting; --plan and --collect do.
+Clips are fixed: numbers that were chosen on other people. A cell is one file in --parts and is not measured again.
+Training needs no dp-accounting; --plan and --collect do.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
+import tempfile
 import time
-from collections import Counter
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from coalface import config, provenance
+from dp_plan import (
+    CHORD,
+    CLIENTS,
+    CLIPS,
+    EPSILONS,
+    IMAGES,
+    IMAGES_A_ROUND,
+    METHODS,
+    RATES,
+    ROUNDS,
+    WORLD,
+    noise_of,
+)
+from dp_report import collect
+from dp_rounds import Step, begun, played
+
+from coalface import config, provenance, seeding
 from coalface.config import Run
 from coalface.experiment import Experiment
-from coalface.privacy import account, dp
 from coalface.recipes import RECIPES
 from coalface.report.progress import Progress
-from coalface.report.tables import markdown_table
 
-METHODS = ("fedavg/positive-only", "random_targets/secret", "fedface", "fedfv", "chorus")
-REVEAL = ("fedface", "fedfv")
-CLIENTS = (1000, 10_000)
-EPSILONS = (50.0, 8.0, 2.0)
-ROUNDS = 60
-CALLED = 10  # one client in so many
-FIRST_CLIP = 0.1
-CHORD = 4.0  # noise on a choir's sum, over that on the sum of updates
+SCORES = ("accuracy", "tar@0.01")
+SEARCHED = {"hinge": (0.25, 0.5, 1.0, 2.0), "softmax": (0.02, 0.05, 0.1)}  # rates
+NOISES = (1.2e-4, 4e-4, 1.1e-3)  # on the mean, in clips, over √rounds: ε = 8 and 2 for 10,000 clients; 8 for 1,000
+AT_ROUNDS = (15, 30, 60, 120)
 
 
-class Unaccounted(account.Account):
-    """Counts who was in which sum, and states no ε: --collect does."""
+class Bench:
+    """The people, the network and the start of one command."""
 
-    def __init__(self, multiplier: float, delta: float, cohort: int, clients: int, sample_is_secret: bool) -> None:
-        self.multiplier, self.delta, self.cohort, self.clients = multiplier, delta, cohort, clients
-        self.sample_is_secret, self.rounds, self.sums_of = sample_is_secret, 0, Counter()
+    def __init__(self, clients: int, seed: int, device: torch.device, world: str = WORLD) -> None:
+        self.run, self.device, self.seed = planned(clients, seed, world), device, seed
+        with Progress() as progress, tempfile.TemporaryDirectory() as folder:
+            experiment = Experiment(self.run, Path(folder), device, progress, "")
+            self.start, _ = experiment.start()
+            self.net, self.verification = experiment.net, experiment.verification
+        rows = torch.stack([experiment.world.clients[client].rows for client in range(clients)])
+        self.images: Tensor = experiment.world.clients.fetched(rows.flatten()).unflatten(0, rows.shape)
+        self.before = self.scores(self.start)
 
-    def _readers(self, rounds: int, most: int) -> float:
-        return 0.0
+    def scores(self, weights: Any) -> dict[str, float]:
+        found = self.verification.scores([weights])
+        return {name: found[name] for name in SCORES}
 
-
-def planned(method: str, clients: int, noise: float, seed: int) -> Run:
-    """The demo's job with so many phones, and noise."""
-    run = replace(RECIPES["demo"](), method=config.method_named(method)(), seed=seed)
-    told = [f"data.clients={clients}", f"rounds.cohort={clients // CALLED}", f"rounds.rounds={ROUNDS}"]
-    told += [
-        f"rounds.evaluate_every={ROUNDS}",
-        f"rounds.checkpoint_every={ROUNDS}",
-        "central.rounds=1",
-        "central.training.batch=1024",
-    ]
-    told += ["training.rate=0.15", f"training.rate_drops=[[{ROUNDS * 4 // 5}, 0.2]]", "training.images_per_round=4"]
-    if noise:
-        told += [f"privacy.dp.noise={noise}", f"privacy.dp.clip={FIRST_CLIP}", f"privacy.dp.delta={0.1 / clients}"]
-        told += ["privacy.dp.clip_quantile=0.5"] if 10 * noise < clients // CALLED else []
-        told += ["privacy.dp.summed_only=true"] if method in REVEAL else []
-        told += [f"privacy.dp.group_noise={CHORD * noise}"] if method == "chorus" else []
-    return config.override(run, told)
-
-
-def epsilon(method: str, clients: int, noise: float, rounds: int, most: int) -> float | None:
-    """After so many rounds, with nobody in more sums than ``most``; None where templates are revealed."""
-    if method in REVEAL or not noise:
-        return None
-    chorus = method == "chorus"
-    multiplier = account.combined(noise, CHORD * noise) if chorus else noise
-    book = account.Account(multiplier, 0.1 / clients, clients // CALLED, clients, sample_is_secret=not chorus)
-    book.rounds, book.sums_of = rounds, Counter({0: most})
-    return book.readers()
+    def trained(self, name: str, step: Step, rounds: int, drop: bool = True) -> dict[str, Any]:
+        """One method to the end; scores at some rounds, and how long changes were."""
+        method = config.method_named(name)()
+        luck = torch.Generator(self.device).manual_seed(seeding.derive(self.seed, name, f"{step}"))
+        state, curve, norms = begun(method, self.net, self.start, self.images), {}, torch.zeros(1)
+        for round_ in range(1, rounds + 1):
+            state, norms = played(method, self.net, state, self.images, step, round_ == 1, luck)
+            if round_ in AT_ROUNDS or round_ == rounds:
+                curve[round_] = self.scores(state.backbone)
+            if round_ == 2:
+                early = norms.quantile(torch.tensor([0.1, 0.5, 0.9], device=norms.device)).tolist()
+        late = norms.quantile(torch.tensor([0.1, 0.5, 0.9], device=norms.device)).tolist()
+        return {"curve": curve, "norms in round 2": early, "norms in the last round": late}
 
 
-def noise_of(target: float, method: str, clients: int) -> float:
-    """The multiplier at which so many rounds come to this ε; of a method that reveals, that of fedavg."""
-    method = METHODS[0] if method in REVEAL else method
-    most = round(ROUNDS / CALLED + 3 * sqrt(ROUNDS / CALLED))  # of a thousand users or more, some are called this often
-    low, high = 0.01, 1000.0
-    while high / low > 1.01:
-        middle = sqrt(low * high)
-        found = epsilon(method, clients, middle, ROUNDS, most)
-        low, high = (low, middle) if found is not None and found <= target else (middle, high)
-    return float(f"{high:.2g}")
+def planned(clients: int, seed: int, world: str) -> Run:
+    """The demo's start, as in fedface-table1 at CPU size, and so many phones."""
+    public, private = world.split(":")
+    told = [f"data.clients={clients}", f"data.images_each={IMAGES}", "data.test=300", "data.test_images=6"]
+    told += [f"data.public_difficulty={public}", f"data.difficulty={private}"]
+    return config.override(replace(RECIPES["demo"](), seed=seed), told)
 
 
-def measure(options: argparse.Namespace) -> None:
-    """One command: a method, so many clients, some noises, from one start."""
-    if not _accountant():
-        dp.Account = Unaccounted  # type: ignore[misc]  # of a machine that only trains
-    name = ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
-    device, faces, start = torch.device(name), None, None
-    method, clients, seed = options.method, options.clients, options.seed
-    for noise in options.noise:
-        cell = f"{method.replace('/', '.')}_{clients}_{noise:g}_{seed}"
-        if (options.parts / f"{cell}.json").exists():
-            continue
-        run, folder, began = planned(method, clients, noise, seed), options.scratch / cell, time.perf_counter()
-        run = replace(run, weights=str(start)) if start else run
-        with Progress() as progress:
-            experiment = Experiment(run, folder, device, progress, "benchmarks/dp_accuracy.py", loaded=faces)
-            result, faces = experiment.execute(), experiment.world
-        start = start or folder / "start.safetensors"
-        ledger = [json.loads(row) for row in (folder / "ledger.jsonl").read_text().splitlines()]
-        sums_of = Counter(row["client"] for row in ledger if row["outcome"] == "counted")
-        ends = {name: result["metrics"][name]["accuracy"] for name in ("start", "method")}
-        found = {
-            "method": method, "clients": clients, "noise": noise, "seed": seed,
-            "start": ends["start"]["accuracy"], "accuracy": ends["method"]["accuracy"],
-            "rounds": ROUNDS, "most": max(sums_of.values()),
-            "seconds": round(time.perf_counter() - began, 1), "made": provenance.describe(device),
-        }  # fmt: skip
-        options.parts.mkdir(parents=True, exist_ok=True)
-        (options.parts / f"{cell}.json").write_text(json.dumps(found, indent=1) + "\n")
-        print(json.dumps({key: value for key, value in found.items() if key != "made"}), flush=True)
+def measure(options: argparse.Namespace, device: torch.device) -> None:
+    """One command: so many clients, one seed, some methods and noises, from one start."""
+    clients, seed, bench = options.clients, options.seed, None
+    for name in options.methods:
+        for noise in options.noise:
+            place = options.parts / f"{name.replace('/', '.')}_{clients}_{noise:g}_{seed}.json"
+            if place.exists():
+                continue
+            bench = bench or Bench(clients, seed, device)
+            began, rounds = time.perf_counter(), ROUNDS
+            clip = CLIPS[name] if noise else 0.0
+            step = Step(RATES[name], clip, noise, CHORD * noise if name == "chorus" else 0.0, IMAGES_A_ROUND)
+            found = {
+                "method": name, "clients": clients, "noise": noise, "seed": seed, "rounds": rounds,
+                "rate": step.rate, "clip": clip, "start": bench.before, **bench.trained(name, step, rounds),
+                "seconds": round(time.perf_counter() - began, 1), "made": provenance.describe(device),
+            }  # fmt: skip
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(json.dumps(found, indent=1) + "\n")
+            print(json.dumps({key: value for key, value in found.items() if key != "made"}), flush=True)
 
 
-def _accountant() -> bool:
-    try:
-        import dp_accounting  # noqa: F401, PLC0415
-    except ImportError:
-        return False
-    return True
+def search(options: argparse.Namespace, device: torch.device) -> None:
+    """Rates without noise; then, at the best one, clips under the noise that 10,000 and 1,000 clients have on the mean.
+
+    On people of another seed than any table's. ``relative`` noise is that on the mean, in clips, over √rounds. It looks
+    at the clock between two runs, and begins none that would be late.
+    """
+    began, clients = time.perf_counter(), options.clients
+    for world in options.worlds:
+        bench = Bench(clients, options.seed, device, world)
+        for name in options.search:
+            place = options.parts / f"search_{name.replace('/', '.')}_{world.replace(':', '-')}.json"
+            rows: list[dict[str, Any]] = []
+            kind = "hinge" if hasattr(config.method_named(name)(), "target") else "softmax"
+            plans = [(rate, 0.0, 0.0) for rate in options.rates or SEARCHED[kind]]
+            while plans:
+                longest = max([row["seconds"] for row in rows], default=0.0)
+                if time.perf_counter() - began + longest > options.seconds:
+                    return
+                rate, clip, relative = plans.pop(0)
+                noise = relative * sqrt(ROUNDS) * clients
+                grouped = CHORD * noise if name == "chorus" else 0.0
+                first = time.perf_counter()
+                row = {"world": world, "method": name, "clients": clients, "seed": options.seed, "rate": rate,
+                       "clip": clip, "relative": relative, "start": bench.before,
+                       **bench.trained(name, Step(rate, clip, noise, grouped, IMAGES_A_ROUND), ROUNDS),
+                       "seconds": round(time.perf_counter() - first, 1),
+                       "made": provenance.describe(device)}  # fmt: skip
+                rows.append(row)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(json.dumps(rows, indent=1) + "\n")
+                print(json.dumps({key: value for key, value in row.items() if key != "made"}), flush=True)
+                if not plans and not relative:
+                    best = max(rows, key=lambda row: row["curve"][ROUNDS]["accuracy"])
+                    usual = best["norms in the last round"][2] or best["norms in round 2"][2]  # of a hinge, many are 0
+                    plans = [(best["rate"], part * usual, noise) for noise in NOISES for part in (1.0, 0.3)]
 
 
 def plan(seeds: int) -> None:
     for clients in CLIENTS:
-        for method in METHODS:
-            noises = " ".join(f"{noise_of(target, method, clients):g}" for target in EPSILONS)
-            for seed in range(seeds):
-                print(
-                    f"python benchmarks/dp_accuracy.py --method {method} --clients {clients} --seed {seed} "
-                    f"--noise 0 {noises}"
-                )
-
-
-def collect(parts: Path, out: Path) -> None:
-    """One row for each method, number of clients and noise; seeds together."""
-    found = [json.loads(path.read_text()) for path in sorted(parts.glob("*.json"))]
-    if not found:
-        raise SystemExit(f"nothing was measured in {parts}: begin with --plan")
-    for row in found:
-        row["epsilon"] = epsilon(row["method"], row["clients"], row["noise"], row["rounds"], row["most"])
-    made = [row.pop("made") for row in found]
-    found.sort(key=lambda row: (row["clients"], METHODS.index(row["method"]), row["noise"], row["seed"]))
-    report = {
-        "command": "each line of `python benchmarks/dp_accuracy.py --plan`, then `--collect`",
-        "what": f"{ROUNDS} rounds of one client in {CALLED}, four photographs each in one step; the demo's faces and "
-        f"network (feduv_cnn_small, 406 thousand parameters, 32 pixels); δ is a tenth of one over the clients",
-        "cells": found,
-        "hardware": sorted({entry["hardware"] for entry in made}),
-        "commit": sorted({entry["commit"] for entry in made}),
-        "date": max(entry["date"] for entry in made),
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "dp_accuracy.json").write_text(json.dumps(report, indent=1) + "\n")
-    groups: dict[tuple[int, str, float], list[dict[str, Any]]] = {}
-    for row in found:
-        groups.setdefault((row["clients"], row["method"], row["noise"]), []).append(row)
-    cells = []
-    for (clients, method, noise), rows in groups.items():
-        gains = [100 * (row["accuracy"] - row["start"]) for row in rows]
-        gain = f"{statistics.mean(gains):+.1f}" + (f" ± {statistics.stdev(gains):.1f}" if len(gains) > 1 else "")
-        accuracy = statistics.mean(row["accuracy"] for row in rows)
-        words = [f"{clients:,}", method, f"{noise:g}", spoken(rows), f"{100 * accuracy:.1f}", gain, str(len(rows))]
-        cells.append(words)
-    header = ["clients", "method", "noise, in clips", "ε", "accuracy, %", "over the start, points", "seeds"]
-    text = f"# Accuracy against ε\n\n{report['what']}. Verification of 100 people who take no part.\n\n"
-    text += markdown_table(cells, header)
-    text += f"\n{report['command']}; on {', '.join(report['hardware'])}, {report['date']}, commit "
-    (out / "dp_accuracy.md").write_text(f"{text}{', '.join(report['commit'])}.\n")
-
-
-def spoken(rows: list[dict[str, Any]]) -> str:
-    """The ε of some seeds, in words where there is no number."""
-    if not rows[0]["noise"]:
-        return "∞: no clip, no noise"
-    if rows[0]["epsilon"] is None:
-        return "none: it reveals"
-    return f"{max(row['epsilon'] for row in rows):.1f}"
+        noises = " ".join(f"{noise_of(target, clients):g}" for target in EPSILONS[clients])
+        for seed in range(seeds):
+            print(
+                f"python benchmarks/dp_accuracy.py --clients {clients} --seed {seed} --methods {' '.join(METHODS)} "
+                f"--noise 0 {noises}"
+            )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plan", action="store_true", help="print the commands")
     parser.add_argument("--seeds", type=int, default=3, help="of --plan")
-    parser.add_argument("--collect", action="store_true", help="measure nothing: write the table")
-    parser.add_argument("--method", choices=METHODS)
+    parser.add_argument("--search", nargs="+", choices=METHODS, help="try rates, clips and noises of these methods")
+    parser.add_argument("--worlds", nargs="+", default=[WORLD], help="of --search: conditions, public:private")
+    parser.add_argument("--rates", nargs="+", type=float, help="of --search")
+    parser.add_argument(
+        "--seconds", type=float, default=240.0, help="of --search: begin nothing that would take longer"
+    )
+    parser.add_argument("--collect", action="store_true", help="measure nothing: write tables and figure")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--noise", type=float, nargs="+", default=[0.0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--scratch", type=Path, default=Path("scratch/dp_accuracy"), help="the runs themselves")
     parser.add_argument("--parts", type=Path, default=Path("out/dp_accuracy"), help="what was measured, and is kept")
     parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--images", type=Path, default=Path("docs/images"))
     options = parser.parse_args()
+    device = torch.device(
+        ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
+    )
     if options.plan:
         plan(options.seeds)
     elif options.collect:
-        collect(options.parts, options.out)
-    elif options.method:
-        measure(options)
+        collect(options.parts, options.out, options.images)
+    elif options.search:
+        search(options, device)
     else:
-        parser.error("one of --plan, --method and --collect")
+        measure(options, device)
 
 
 if __name__ == "__main__":

@@ -75,6 +75,13 @@ class Method(Protocol):
         """The group in which this client's group-summed fields are summed: by default it is alone."""
         return client
 
+    def groups(self, client: int, clients: int) -> list[tuple[int, ...]]:
+        """The members, rising, of every group that this client is ever summed in, of so many clients: by default none.
+
+        A real client works it out for itself, and is in no other group's sum.
+        """
+        return []
+
     def open_round(self, server: Any, called: list[int], generator: torch.Generator) -> Any:
         """What the server draws or computes once per round, for the whole cohort."""
         return None

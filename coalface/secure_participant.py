@@ -51,7 +51,7 @@ class SecureParticipant:
     def advertise(self, terms: Terms, folder: Path, data: bytes) -> bytes:
         """A session begins, if its rules are as strict as this client's and it is who the server says.
 
-        ``folder`` is what this client keeps of the federation: in it, with whom it was first grouped.
+        ``folder`` is what this client keeps of the federation: in it, with whom it is grouped.
         """
         secure = terms.secure
         if secure.min_cohort < self.insisted.min_cohort or secure.threshold < self.insisted.threshold:
@@ -62,7 +62,9 @@ class SecureParticipant:
         if self.directory.get(terms.client) != self.key.public:
             raise Refusal(f"this client is not number {terms.client} in its list of members")
         self._session, self._opening = None, decode(Opening, data)
-        _stay_in_group(folder / "group.json", self._opening.group)
+        if self._opening.group:
+            mine = terms.method.groups(terms.client, len(self.directory))
+            _stay_in_groups(folder / "groups.json", mine, self._opening.group)
         self._session = Session(
             terms.client,
             self.key,
@@ -107,15 +109,19 @@ class SecureParticipant:
         return self._session
 
 
-def _stay_in_group(file: Path, group: tuple[int, ...]) -> None:
-    """Sums over groups that change could be subtracted from each other: a client stays in its first one."""
-    if not group:
-        return
+def _stay_in_groups(file: Path, mine: list[tuple[int, ...]], group: tuple[int, ...]) -> None:
+    """Sums over groups of a server's choice could be subtracted from each other, down to one client.
+
+    So a client is only in the groups that the method deals it out to among the members of its own list, and these are
+    the same for the whole federation.
+    """
+    if group not in mine:
+        raise Refusal(f"{group} is none of this client's groups, which are {mine}")
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(group).encode())
-    elif (before := tuple(json.loads(file.read_text()))) != group:
-        raise Refusal(f"this client was grouped with {before} first, and now would be with {group}")
+        write_atomically(file, json.dumps(mine).encode())
+    elif (before := [tuple(members) for members in json.loads(file.read_text())]) != mine:
+        raise Refusal(f"this client's groups were {before} first, and now would be {mine}")
 
 
 def rules_of(secure: SecureTerms) -> Rules:

@@ -130,6 +130,12 @@ class Chorus(Method):
     def group(self, server: Server, client: int) -> int:
         return self.choir_of(server, client, server.grouping)
 
+    def groups(self, client: int, clients: int) -> list[tuple[int, ...]]:
+        choirs = self.groupings * max(1, clients // self.choir)
+        places = Server(Weights({}, {}), torch.zeros(choirs, 1, 0), torch.zeros(choirs), clients)
+        mine = [self.choir_of(places, client, grouping) for grouping in range(self.groupings)]
+        return [tuple(sorted(self.members(places, choir))) for choir in mine]
+
     def choir_of(self, server: Server, client: int, grouping: int) -> int:
         """The choir of a client in one of the groupings.
 

@@ -38,6 +38,9 @@ def test_everybody_sings_once_in_every_grouping(clients: int, choir: int, groupi
             method.choir_of(server, c, grouping) == grouping * rows + row for row in range(rows) for c in found[row]
         )
         assert min(map(len, found)) == choir
+        for client in range(clients):  # what a client works out for itself is what the server does
+            own = next(sorted(members) for members in found if client in members)
+            assert list(method.groups(client, clients)[grouping]) == own
 
 
 def test_no_two_sing_together_twice() -> None:
@@ -66,6 +69,23 @@ def test_the_server_solves_a_share_of_r_over_k(choir: int, groupings: int) -> No
     found = recovery.from_groupings(sung.members, sung.sums, voices, torch.Generator().manual_seed(0), "chorus")
     assert found.details["median_cosine"] == pytest.approx((groupings / choir) ** 0.5, abs=0.04)
     assert found.success == 0
+
+
+@pytest.mark.parametrize(("choir", "groupings", "least", "most"), [(8, 4, 0.4, 0.6), (4, 3, 0.6, 0.76)])
+def test_no_voice_follows_from_all_sums_together(choir: int, groupings: int, least: float, most: float) -> None:
+    """Whatever the number of clients, those left over included: fewer equations than people, and of nobody's voice
+    does more than a part lie in their span; 1 would be a voice that is solved."""
+    method = Chorus(choir=choir, groupings=groupings)
+    for clients in (*range(2 * choir, 4 * choir), 10 * choir + 3):
+        sums = sorted({group for client in range(clients) for group in method.groups(client, clients)})
+        who = torch.zeros(len(sums), clients, dtype=torch.float64)
+        for row, members in enumerate(sums):
+            who[row, list(members)] = 1
+        _, values, right = torch.linalg.svd(who, full_matrices=False)
+        rank = int((values > 1e-9).sum())
+        assert rank <= groupings * (clients // choir) - (groupings - 1) < clients
+        assert right[:rank].square().sum(dim=0).max() < most
+    assert right[:rank].square().sum(dim=0).max() > least  # it is not that nothing is told
 
 
 def test_as_many_groupings_as_members_would_be_solved() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from coalface.engines.faults import Faults, Faulty
 from coalface.federation import Rounds
 from coalface.gathering import Gathered, Plain, Sums
 from coalface.models.net import Net
-from coalface.privacy.secagg import messages
+from coalface.privacy.secagg import masks, messages
 from coalface.privacy.secagg.fixed_point import FixedPoint
 from coalface.privacy.secagg.rules import Rules
 from coalface.privacy.secagg.server import Server
-from coalface.privacy.secure_sum import SecureSums
+from coalface.privacy.secure_sum import SecureSums, Simulation
 from coalface.privacy.settings import revealed
 from tests.conftest import SmallRun, noise_population, noise_recordings, small_net, small_run
 from tests.privacy.secagg.world import entropy
@@ -100,14 +101,42 @@ def test_the_secure_sum_is_the_plain_sum(run: SmallRun, step: str, gone: tuple[i
     assert all(reply.images == 0 and not reply.losses for reply in told)
 
 
-@pytest.mark.parametrize("gone", [(3,), (0, 7)])
-@pytest.mark.parametrize("step", STEPS)
-def test_one_or_two_dropouts(step: str, gone: tuple[int, ...], net: Net, tmp_path: Path) -> None:
-    run = small_run("fedface", net, noise_population(CLIENTS), tmp_path)
-    silent = gone if step in ("advertise", "share", "train") else ()
-    plain, _, _ = gathered(run, Plain(ROUNDS), silent)
-    hidden, _, _ = gathered(run, secure(step, gone), gone if step == "train" else ())
-    assert_same(run.method, plain, hidden)
+@pytest.mark.parametrize("name", FEDERATED)
+def test_one_or_two_dropouts(run: SmallRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every step, with the same uploads each time."""
+    trained: list[Reply] = []
+    once = run.engine.gather
+
+    def again(task: Task, cohort: Any) -> list[Reply]:
+        trained.extend(once(task, cohort) if not trained else ())
+        return trained
+
+    monkeypatch.setattr(run.engine, "gather", again)
+    for gone in ((3,), (0, 7)):
+        rest, _, _ = gathered(run, Plain(ROUNDS), gone)
+        everybody, _, _ = gathered(run, Plain(ROUNDS))
+        for step in STEPS:
+            hidden, _, _ = gathered(run, secure(step, gone), gone if step == "train" else ())
+            assert_same(run.method, rest if step in ("advertise", "share", "train") else everybody, hidden)
+
+
+def test_every_round_has_keys_of_its_own_signed_by_the_same_nodes(
+    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[bytes, messages.Advertisement]] = []
+    take = Server.advertised
+    monkeypatch.setattr(Server, "advertised", lambda s, m: (told.append((s.session, m)), take(s, m))[1])
+    run = small_run("fedavg/private-head", net, noise_population(CLIENTS), tmp_path)
+    simulation = Simulation(ROUNDS, RULES, os.urandom, lambda step, client: False)
+    run.sums = SecureSums(ROUNDS, RULES, BOUND, MOST, meet=simulation.meet)
+    run.run(Rounds(rounds=3))
+    assert len(told) == 3 * CLIENTS and len({session for session, _ in told}) == 3
+    keys = [key for _, m in told for key in (m.share_key, m.mask_key, m.group_key)]
+    assert len(set(keys)) == len(keys) and len({m.commitment for _, m in told}) == len(told)
+    nodes = simulation._directory
+    assert all(masks.is_signed(nodes[m.client], m.signed_text(session), m.signature) for session, m in told)
+    first, last = told[0], told[-1]
+    assert not masks.is_signed(nodes[first[1].client], first[1].signed_text(last[0]), first[1].signature)
 
 
 @pytest.mark.parametrize("name", FEDERATED)

@@ -14,6 +14,7 @@ pytest.importorskip("flwr")
 from flwr.app import RecordDict
 
 from coalface import tree
+from coalface.algorithms.chorus import Chorus
 from coalface.config import method_named
 from coalface.engines.flower_client import STEPS, handler
 from coalface.engines.flower_messages import TRAIN, Answer, Call, pack, unpack
@@ -207,15 +208,42 @@ def test_a_server_cannot_have_a_short_list_of_survivors_signed(six: Nodes, tmp_p
 
 
 def test_a_server_cannot_regroup_clients(six: Nodes, tmp_path: Path) -> None:
-    """Sums of two choirs that differ in one member would differ by that member; a restart does not make it forget."""
-    for group, fine in (((0, 1, 2), True), ((0, 1, 2), True), ((0, 1, 3), False)):
+    """Sums of two choirs that differ in one member would differ by that member; a restart does not make it forget.
+
+    Six clients in choirs of three: the first grouping has the rows 012 and 345; in the second, the middle column moves
+    on by one and the last by two, which of two rows is back where it was.
+    """
+
+    def told(group: tuple[int, ...], groupings: int, folder: str = "") -> None:
+        agreed = replace(terms(0), method=Chorus(choir=3, groupings=groupings))
         client = SecureParticipant(six.client("client0"))
-        opening = encode(Opening(b"s" * 32, 6, group, (3, 3)))
-        if fine:
-            client.advertise(terms(0), tmp_path, opening)
-        else:
-            with pytest.raises(Refusal, match=r"grouped with \(0, 1, 2\) first"):
-                client.advertise(terms(0), tmp_path, opening)
+        client.advertise(agreed, tmp_path / folder, encode(Opening(b"s" * 32, 6, group, (3, 3))))
+
+    told((0, 1, 2), 1)
+    told((0, 1, 2), 1)
+    with pytest.raises(Refusal, match=r"\(0, 1, 3\) is none of this client's groups, which are \[\(0, 1, 2\)\]"):
+        told((0, 1, 3), 1)
+    with pytest.raises(Refusal, match=r"groups were \[\(0, 1, 2\)\] first, and now would be .*\(0, 2, 4\)"):
+        told((0, 2, 4), 2)  # the server says that there are two groupings now
+    for group in ((0, 1, 2), (0, 2, 4), (0, 1, 2)):  # another federation, in which there are
+        told(group, 2, "another")
+    with pytest.raises(Refusal, match="none of this client's groups"):
+        told((0, 1, 5), 2, "another")
+
+
+def test_choirs_in_two_groupings_sing_under_masks(six: Nodes, tmp_path: Path) -> None:
+    """Three rounds: both groupings, and the first again. Bit for bit the simulated run."""
+    six.start("client4")
+    six.start("client5")
+    method, rounds = Chorus(choir=3, groupings=2), replace(ROUNDS, rounds=3)
+    run = Deployed(six, method, PEOPLE, tmp_path / "many", TRAINING, rounds, SECURE)
+    found = run.run(rounds)
+    six.stop("client4")
+    six.stop("client5")
+    assert {row["outcome"] for row in run.stage.ledger()} == {"counted"}
+    reference = SmallRun(method, small_net("chorus"), PEOPLE, tmp_path / "one", TRAINING)
+    reference.sums = SecureSums(rounds, RULES, SECURE.value_bound, SECURE.most_images)
+    assert tree.sha256(found) == tree.sha256(reference.run(rounds))
 
 
 def test_a_server_cannot_give_a_client_anothers_number(six: Nodes, tmp_path: Path) -> None:

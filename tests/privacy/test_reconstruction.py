@@ -61,7 +61,7 @@ def test_inversion_comes_nearer_to_the_photograph_than_to_strangers(name: str, r
     training = Training(rate=0.05, batch=1, images_per_round=1, flip=False)
     round_ = case.further(training)
     photograph = case.clients[0].images[torch.randperm(6, generator=_batches(case, round_.number))[:1]]
-    picture = as_pixels(inverted(case, round_, 0, round_.uploads[0], training, 200, drawn()))
+    picture = as_pixels(inverted(case, round_, {0: round_.uploads[0]}, training, 200, drawn())[0])
     others = ssim(picture.expand(40, -1, -1, -1), strangers.images)
     assert float(ssim(picture, photograph)) > float(others.quantile(0.9))
 

@@ -19,7 +19,7 @@ from coalface.experiment import Experiment
 from coalface.method import Method
 from coalface.models.net import Net, Weights
 from coalface.privacy.audits import codeword, embedding_recovery, gradient_inversion, membership, template_leak
-from coalface.privacy.audits.judge import Judge, trained_judge
+from coalface.privacy.audits.judge import HOST, Judge, trained_judge
 from coalface.privacy.audits.recording import Case, Memory, begun, recorded
 from coalface.privacy.audits.result import AuditResult
 from coalface.privacy.audits.template_inversion import Decoder, template_inversion, trained_decoder
@@ -50,19 +50,22 @@ class Attacker:
     faces: FaceSet  # the decoder's
     judge: Judge
     effort: Effort
+    device: torch.device = HOST  # where it trains and searches
 
     @classmethod
-    def prepared(cls, size: int, difficulty: str, effort: Effort, seed: int, progress: Progress) -> Attacker:
-        """Draw people, and train the judge on half of them."""
+    def prepared(
+        cls, size: int, difficulty: str, effort: Effort, seed: int, progress: Progress, device: torch.device = HOST
+    ) -> Attacker:
+        """Draw people, and train the judge on half of them; ``device`` is for whatever takes long."""
         with progress.stage("the attacker's own faces and judge", total=2) as stage:
             faces = synthetic.draw_faceset(
                 ATTACKER_FIRST, effort.people, ATTACKER_IMAGES, size, seed, world.CONDITIONS[difficulty]
             )
             stage.advance(1)
             half = effort.people // 2
-            judge = trained_judge(faces.subset(range(half)), seed, effort.judge_epochs)
+            judge = trained_judge(faces.subset(range(half)), seed, effort.judge_epochs, device)
             stage.advance(1)
-        return cls(faces.subset(range(half, effort.people)), judge, effort)
+        return cls(faces.subset(range(half, effort.people)), judge, effort, device)
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,17 @@ class Setting:
     start: Weights
 
     @classmethod
-    def prepared(cls, run: Run, progress: Progress) -> Setting:
-        """Draw or read the faces, and pre-train if the run says so."""
+    def prepared(cls, run: Run, progress: Progress, device: torch.device = HOST) -> Setting:
+        """Draw or read the faces, and pre-train, on the device, if the run says so; what it gives is on the host."""
+        here = world.load(run.data, run.seed, HOST)
+        there = here
+        if device != HOST:
+            public = None if here.public is None else replace(here.public, device=device)
+            there = replace(here, public=public, clients=replace(here.clients, device=device))
         with tempfile.TemporaryDirectory() as folder:
-            experiment = Experiment(run, Path(folder), torch.device("cpu"), progress, "")
+            experiment = Experiment(run, Path(folder), device, progress, "", loaded=there)
             start, _ = experiment.start()
-            return cls(run, experiment.net, experiment.world, start)
+            return cls(run, experiment.net, here, start.map(lambda leaf: leaf.to(HOST)))
 
 
 def of_method(setting: Setting, method: Method, attacker: Attacker, progress: Progress) -> Case:
@@ -94,13 +102,12 @@ def of_method(setting: Setting, method: Method, attacker: Attacker, progress: Pr
 
 def of_run(run: Run, folder: Path, rounds: int, attacker: Attacker, progress: Progress) -> Case:
     """So many further rounds of a finished run, from its last checkpoint; nothing in its folder changes."""
-    device = torch.device("cpu")
     with tempfile.TemporaryDirectory() as aside:
-        experiment = Experiment(run, Path(aside), device, progress, "")
+        experiment = Experiment(run, Path(aside), HOST, progress, "")
         for name in ("checkpoints", "private"):
             if (folder / name).exists():
                 shutil.copytree(folder / name, Path(aside) / name)
-        stage = Stage(Path(aside), run.method.types.server, run.method.types.private, run.sha256(), device)
+        stage = Stage(Path(aside), run.method.types.server, run.method.types.private, run.sha256(), HOST)
         resumed = stage.resume()
         if resumed is None:
             raise ConfigError(f"{folder} holds no checkpoint to go on from: finish it with `coalface resume {folder}`")
@@ -119,7 +126,7 @@ def audited(case: Case, attacker: Attacker, views: Sequence[View], progress: Pro
     if attacker.effort.decoder_epochs:
         with progress.stage("decoder", total=1) as stage:
             epochs = attacker.effort.decoder_epochs
-            decoder = trained_decoder(case.net, case.last.backbone, attacker.faces, epochs, case.seed)
+            decoder = trained_decoder(case.net, case.last.backbone, attacker.faces, epochs, case.seed, attacker.device)
             stage.advance(1)
     jobs = list(_attacks(attacker, decoder))
     found = []
@@ -184,4 +191,5 @@ def _case(run: Run, net: Net, faces: world.World, cohort: int, attacker: Attacke
         server=None,
         memory=memory,
         rounds=[],
+        device=attacker.device,
     )

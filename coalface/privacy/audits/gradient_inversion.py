@@ -15,17 +15,21 @@ Under a secure sum the same is done with the cohort's mean: there is nothing els
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.func import grad, vmap
 
 from coalface import tree
 from coalface.algorithms.feduv_secret import Fixed, SecretFedUV
 from coalface.algorithms.random_targets import SecretTargets
 from coalface.data.population import ClientFaces
+from coalface.engines.launch import Leaves, stacked
 from coalface.local import Batch, Training
+from coalface.method import Local
 from coalface.models.net import Weights, scaled
 from coalface.privacy.audits.judge import FMR, Judge, as_pixels, nearest_ssim
 from coalface.privacy.audits.last_layer import LastLayer
@@ -55,14 +59,13 @@ def gradient_inversion(
     chosen = moving[:: max(1, len(moving) // targets)][:targets]
     if not chosen:
         return None
-    guesses, likeness, strange, shown = [], [], [], []
-    for client in chosen:
-        pictures = as_pixels(inverted(case, round_, client, seen[client].upload, training, iterations, generator))
+    found = inverted(case, round_, {client: seen[client].upload for client in chosen}, training, iterations, generator)
+    guesses, likeness, strange, shown = list(as_pixels(found)), [], [], []
+    for client, pictures in zip(chosen, guesses, strict=True):
         own = case.clients[client].images
-        found, guess, photograph = nearest_ssim(pictures, own)
-        likeness.append(found)
+        nearest, guess, photograph = nearest_ssim(pictures, own)
+        likeness.append(nearest)
         strange.append(_like_strangers(pictures, case, len(own)))
-        guesses.append(pictures)
         shown.append(torch.stack([own[photograph], pictures[guess]]))
     people = [case.clients[client].images for client in chosen]
     right, own_tar = judge.recognised(guesses, people, case.outsiders)
@@ -84,37 +87,75 @@ def gradient_inversion(
 def inverted(
     case: Case,
     round_: Round,
-    client: int,
-    upload: Any,
+    uploads: dict[int, Any],
     training: Training,
     iterations: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """Pictures [steps, 3, H, W], as a network takes them, whose training would send this upload."""
-    broadcast = round_.broadcasts[client]
-    layer = LastLayer(case.net, broadcast.backbone)
-    leaked = layer.alone(upload.backbone, template(case.net, broadcast.backbone, case.public.images))[0]
-    wanted = {name: leaf.flatten() for name, leaf in upload.backbone.parameters.items()}
-    mean = scaled(case.public.images).mean(dim=0)
-    noise = torch.randn(training.images_per_round, *mean.shape, generator=generator)
-    pictures = (mean + 0.1 * noise).requires_grad_()
-    embedding = leaked.clone().requires_grad_()
-    fixed = _secret(case, layer, broadcast, upload, leaked, generator)
-    groups = [{"params": [pictures], "lr": RATE}, {"params": [embedding], "lr": EMBEDDING_RATE}]
+    """Pictures [clients, steps, 3, H, W], as a network takes them, whose training would send these uploads.
+
+    The searches are one for each client, side by side in one pass.
+    """
+    public = case.public.images.to(case.device)
+    mean = scaled(public).mean(dim=0)
+    noise = torch.randn(len(uploads), training.images_per_round, *mean.shape, generator=generator)
+    pictures = (mean + 0.1 * noise.to(mean)).requires_grad_()
+    found = [
+        _searched(case, round_.broadcasts[client], upload, public, of, generator)
+        for (client, upload), of in zip(uploads.items(), pictures.detach(), strict=True)
+    ]
+    first = found[0]
+    common = {name: leaf for name, leaf in first.begin.items() if name.startswith("backbone/")}
+    beside = stacked([{name: leaf for name, leaf in one.begin.items() if name not in common} for one in found])
+    read, wanted = stacked([tree.leaves(one.fixed) for one in found]), stacked([one.wanted for one in found])
+    leaked = torch.stack([one.leaked for one in found])
+    embeddings = leaked.clone().requires_grad_()
+
+    def apart(shown: Tensor, embedding: Tensor, own: Leaves, fixed: Leaves, seen: Leaves, leak: Tensor) -> Tensor:
+        begin = common | own | ({"class_embedding": embedding} if first.unknown else {})
+        sent = _unrolled(case, first.trained, begin, tree.refill(first.fixed, fixed), shown, training.rate)
+        gaps = [1 - F.cosine_similarity(sent[name].flatten(), leaf, dim=0) for name, leaf in seen.items()]
+        away = 1 - F.cosine_similarity(case.net(first.trained.backbone, shown).mean(dim=0), leak, dim=0)
+        return torch.stack(gaps).mean() + SMOOTHNESS * total_variation(shown) + GUIDE * away
+
+    slopes = vmap(grad(apart, argnums=(0, 1)))
+    groups = [{"params": [pictures], "lr": RATE}, {"params": [embeddings], "lr": EMBEDDING_RATE}]
     optimiser = torch.optim.Adam(groups)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [iterations // 2, 3 * iterations // 4], 0.3)
     for _ in range(iterations):
-        sent = simulated(case, broadcast, pictures, embedding, fixed, training.rate)
-        apart = [1 - F.cosine_similarity(sent[name].flatten(), leaf, dim=0) for name, leaf in wanted.items()]
-        away = 1 - F.cosine_similarity(case.net(broadcast.backbone, pictures).mean(dim=0), leaked, dim=0)
-        loss = torch.stack(apart).mean() + SMOOTHNESS * total_variation(pictures) + GUIDE * away
-        moves = torch.autograd.grad(loss, [pictures, embedding], allow_unused=True)
-        pictures.grad, embedding.grad = moves[0].sign(), moves[1]
+        moves = slopes(pictures.detach(), embeddings.detach(), beside, read, wanted, leaked)
+        pictures.grad, embeddings.grad = moves[0].sign(), moves[1]
         optimiser.step()
         schedule.step()
         with torch.no_grad():
             pictures.clamp_(-1, 1)
-    return pictures.detach()
+    return pictures.detach().cpu()
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What the attacker knows of one client before it looks for pictures, on its device."""
+
+    trained: Any  # what the client starts from
+    begin: Leaves  # the same, flat
+    fixed: Any
+    unknown: bool  # the class embedding is the client's own
+    wanted: Leaves
+    leaked: Tensor  # [d]
+
+
+def _searched(
+    case: Case, broadcast: Any, upload: Any, public: Tensor, pictures: Tensor, generator: torch.Generator
+) -> _Search:
+    broadcast, upload = (tree.transform(lambda leaf: leaf.to(case.device), told) for told in (broadcast, upload))
+    layer = LastLayer(case.net, broadcast.backbone)
+    leaked = layer.alone(upload.backbone, template(case.net, broadcast.backbone, public))[0].to(case.device)
+    secret = _secret(case, layer, broadcast, upload, leaked, generator)
+    local = _started(case, broadcast, pictures)
+    begin = {name: leaf.detach() for name, leaf in tree.leaves(local.trained).items()}
+    unknown = "class_embedding" in begin and not hasattr(broadcast, "class_embedding")
+    wanted = {name: leaf.flatten() for name, leaf in upload.backbone.parameters.items()}
+    return _Search(local.trained, begin, local.fixed if secret is None else secret, unknown, wanted, leaked)
 
 
 def _secret(
@@ -132,23 +173,32 @@ def _secret(
 def simulated(
     case: Case, broadcast: Any, pictures: Tensor, embedding: Tensor, fixed: Any, rate: float
 ) -> dict[str, Tensor]:
-    """What a client with these pictures would send, one step for each, as a function that can be differentiated."""
-    label = torch.zeros(1, dtype=torch.int64)
-    faces = ClientFaces(pictures.detach(), label.expand(len(pictures)), label)
-    local = case.method.start(case.net, broadcast, None, faces, torch.Generator().manual_seed(0))
-    begin = {name: leaf.detach().clone().requires_grad_() for name, leaf in tree.leaves(local.trained).items()}
+    """What a client with these pictures would send over the rate, one step for each."""
+    local = _started(case, broadcast, pictures)
+    begin = {name: leaf.detach() for name, leaf in tree.leaves(local.trained).items()}
     if "class_embedding" in begin and not hasattr(broadcast, "class_embedding"):
         begin["class_embedding"] = embedding  # the server does not know it
+    return _unrolled(case, local.trained, begin, local.fixed if fixed is None else fixed, pictures, rate)
+
+
+def _started(case: Case, broadcast: Any, pictures: Tensor) -> Local:
+    label = torch.zeros(1, dtype=torch.int64, device=pictures.device)
+    faces = ClientFaces(pictures, label.expand(len(pictures)), label)
+    return case.method.start(case.net, broadcast, None, faces, torch.Generator().manual_seed(0))
+
+
+def _unrolled(case: Case, like: Any, begin: Leaves, fixed: Any, pictures: Tensor, rate: float) -> Leaves:
+    """One step for each picture, as a function that can be differentiated: the change of the backbone over the rate."""
+    label = torch.zeros(1, dtype=torch.int64, device=pictures.device)
+
+    def loss(current: Leaves, picture: Tensor) -> Tensor:
+        batch = Batch(picture, label)
+        return case.method.objective(case.net, tree.refill(like, current), fixed, batch)["loss"].mean()
+
     current = begin
     for picture in pictures.split(1):
-        state = tree.refill(local.trained, current)
-        batch = Batch(picture, label)
-        loss = case.method.objective(case.net, state, local.fixed if fixed is None else fixed, batch)["loss"].mean()
-        slopes = torch.autograd.grad(loss, list(current.values()), create_graph=True, allow_unused=True)
-        current = {
-            name: leaf if slope is None else leaf - rate * slope
-            for (name, leaf), slope in zip(current.items(), slopes, strict=True)
-        }
+        slopes = grad(loss)(current, picture)
+        current = {name: leaf - rate * slopes[name] for name, leaf in current.items()}
     return {
         name.removeprefix(PARAMETERS): (current[name] - begin[name]) / rate
         for name in current

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coalface import seeding
+from coalface import seeding, tree
 from coalface.algorithms.fedavg import SharedHead
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
@@ -20,6 +20,7 @@ from coalface.local import Training, train
 from coalface.metrics.rates import threshold_at_fmr
 from coalface.models.net import Net, Weights
 
+HOST = torch.device("cpu")
 FMR = 0.05
 PIXELS = 128.0  # a network's input is (x − 127.5) / 128
 
@@ -55,12 +56,13 @@ class Judge:
         return (faces * templates).sum(dim=1) >= threshold, own_tar
 
 
-def trained_judge(faces: FaceSet, seed: int, epochs: int = 12) -> Judge:
-    """A small network, trained centrally on these people by softmax."""
+def trained_judge(faces: FaceSet, seed: int, epochs: int = 12, device: torch.device = HOST) -> Judge:
+    """A small network, trained centrally on these people by softmax, on the device; it judges on the host."""
     net = Net("feduv_cnn_small", size=faces.size)
     head = F.normalize(torch.randn(len(faces), net.embedding, generator=seeding.generator(seed, "judge head")), dim=1)
-    state = SharedHead.Trained(net.fresh(seeding.derive(seed, "judge")), head)
-    pooled = Population(faces, (tuple(range(len(faces))),))[0]
+    fresh = SharedHead.Trained(net.fresh(seeding.derive(seed, "judge")), head)
+    state = tree.transform(lambda leaf: leaf.to(device), fresh)
+    pooled = Population(FaceSet(faces.images.to(device), faces.offsets), (tuple(range(len(faces))),))[0]
     method = SharedHead()
     training = Training(rate=0.02, batch=32, momentum=0.9, epochs=epochs)
     trained = train(
@@ -71,7 +73,7 @@ def trained_judge(faces: FaceSet, seed: int, epochs: int = 12) -> Judge:
         1,
         seeding.generator(seed, "judge batches"),
     )
-    return Judge(net, trained.state.backbone)
+    return Judge(net, trained.state.backbone.map(lambda leaf: leaf.to(HOST)))
 
 
 def ssim(one: Tensor, other: Tensor, window: int = 7) -> Tensor:

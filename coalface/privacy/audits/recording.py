@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coalface import seeding, wire
+from coalface import seeding, tree, wire
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
 from coalface.engines.engine import Engine, Reply, Task
@@ -23,7 +23,9 @@ from coalface.federation import ClientRecord, Federation, RoundRecord, Rounds
 from coalface.local import Training
 from coalface.method import Method
 from coalface.models.net import Net, Weights
+from coalface.privacy.audits.judge import HOST
 from coalface.privacy.audits.view import Seen, View, seen
+from coalface.transfer import sent
 
 NOTHING = Weights({}, {})
 
@@ -70,14 +72,18 @@ class Tap:
 class Memory:
     """Clients' private state for the time of an audit; implements ``federation.Recorder`` and writes nothing."""
 
-    def __init__(self, before: Callable[[int], wire.Private | None] = lambda client: None) -> None:
-        """``before`` is what a client kept from rounds before the audit."""
-        self._before = before
+    def __init__(
+        self, before: Callable[[int], wire.Private | None] = lambda client: None, device: torch.device = HOST
+    ) -> None:
+        """``before`` is what a client kept from rounds before the audit; ``device`` is where clients compute."""
+        self._before, self._device = before, device
         self._kept: dict[int, wire.Private] = {}
 
     def load(self, client: int, round_: int) -> wire.Private | None:
         """What this client kept last."""
-        return self._kept.get(client) or self._before(client)
+        kept: wire.Private | None = self._kept.get(client) or self._before(client)
+        there: wire.Private | None = tree.transform(lambda leaf: sent(leaf, self._device), kept)
+        return there
 
     def keep_private(self, client: int, round_: int, private: wire.Private) -> None:
         """Part of ``federation.Recorder``."""
@@ -106,6 +112,7 @@ class Case:
     server: Any  # after the recorded rounds
     memory: Memory
     rounds: list[Round]  # the last one whole, those before it light
+    device: torch.device = HOST  # where searches for pictures compute; everything else here is on the host
 
     @property
     def last(self) -> Round:
@@ -139,10 +146,19 @@ def template(net: Net, backbone: Weights, images: Tensor) -> Tensor:
 
 
 def played(
-    case: Case, server: Any, memory: Memory, done: int, rounds: int, training: Training
+    case: Case,
+    server: Any,
+    memory: Memory,
+    done: int,
+    rounds: int,
+    training: Training,
+    engine: Callable[[Population, Memory], Engine] = Sequential,
 ) -> Iterator[tuple[Any, Round]]:
-    """``rounds`` more rounds after ``done``: the server's state after each, and what travelled."""
-    tap = Tap(Sequential(case.clients, memory))
+    """``rounds`` more rounds after ``done``: the server's state after each, and what travelled.
+
+    The stacked ``engine`` hands in one mean of the backbone for many clients: for those who look at other fields only.
+    """
+    tap = Tap(engine(case.clients, memory))
     rules = Rounds(rounds=done + rounds, cohort=case.cohort)
     federation = Federation(
         case.method, case.net, len(case.clients), tap, rules, training, case.seed, memory, lambda _: {}

@@ -17,7 +17,7 @@ from coalface import seeding, wire
 from coalface.data.faceset import FaceSet
 from coalface.models.net import Net, Weights, scaled
 from coalface.privacy.audits.embedding_recovery import first_revealed
-from coalface.privacy.audits.judge import FMR, Judge, as_pixels, nearest_ssim
+from coalface.privacy.audits.judge import FMR, HOST, Judge, as_pixels, nearest_ssim
 from coalface.privacy.audits.recording import Case
 from coalface.privacy.audits.result import AuditResult, counted
 from coalface.privacy.audits.template_leak import guessed
@@ -50,27 +50,30 @@ class Decoder(nn.Module):
         return images
 
 
-def trained_decoder(net: Net, backbone: Weights, faces: FaceSet, epochs: int, seed: int) -> Decoder:
-    """A decoder for embeddings of this backbone, trained on public faces."""
+def trained_decoder(
+    net: Net, backbone: Weights, faces: FaceSet, epochs: int, seed: int, device: torch.device = HOST
+) -> Decoder:
+    """A decoder for embeddings of this backbone, trained on public faces, on the device; it decodes on the host."""
     luck = seeding.generator(seed, "decoder batches")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seeding.derive(seed, "decoder"))
-        decoder = Decoder(net.embedding, faces.size)
+        decoder = Decoder(net.embedding, faces.size).to(device)
+    backbone, images = backbone.map(lambda leaf: leaf.to(device)), faces.images.to(device)
     with torch.no_grad():
-        embeddings = torch.cat([F.normalize(net(backbone, chunk), dim=1) for chunk in faces.images.split(256)])
+        embeddings = torch.cat([F.normalize(net(backbone, chunk), dim=1) for chunk in images.split(256)])
     optimiser = torch.optim.Adam(decoder.parameters(), lr=2e-3)
     steps = epochs * -(-len(embeddings) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=steps)
     for _ in range(epochs):
-        for rows in torch.randperm(len(embeddings), generator=luck).split(BATCH):
+        for rows in torch.randperm(len(embeddings), generator=luck).to(device).split(BATCH):
             drawn = decoder(embeddings[rows])
-            apart = F.mse_loss(drawn, scaled(faces.images[rows]))
+            apart = F.mse_loss(drawn, scaled(images[rows]))
             unlike = 1 - (F.normalize(net(backbone, drawn), dim=1) * embeddings[rows]).sum(dim=1).mean()
             optimiser.zero_grad()
             (apart + IDENTITY * unlike).backward()
             optimiser.step()
             schedule.step()
-    return decoder
+    return decoder.to(HOST)
 
 
 def template_inversion(

@@ -64,6 +64,26 @@ def test_a_partial_sum_is_noise_too() -> None:
     assert uniformity(five) < 6 and alike(five, sum(values[c] for c in range(5))) < 6
 
 
+@pytest.mark.parametrize("gone", [(), (5,)])
+def test_a_choirs_part_is_noise_and_stays_it_where_a_member_is_missing(gone: tuple[int, ...]) -> None:
+    """Even without the self masks, which the server is told of survivors, one voice, or two of three, are noise."""
+    world = World(6, size=1, groups={0: (0, 1, 2), 1: (3, 4, 5)}, group_size=SIZE)
+    drawn = np.random.default_rng(4)
+    values = {c: drawn.normal(0, 0.05, SIZE) for c in world.clients}
+    fixed = FixedPoint(4.0, 3)
+    world.group_vectors = {c: fixed.encode(of) for c, of in values.items()}
+    world.until("mask", {"mask": gone})
+    for number, words in world.group_uploads.items():
+        assert uniformity(words) < 6 and alike(words, values[number]) < 6
+        masks.add_streams(words, [Stream(world.clients[number]._secrets["self"], "self in group", -1)])
+        assert uniformity(words) < 6 and alike(words, values[number]) < 6
+    whole = np.sum([world.group_uploads[c] for c in (0, 1, 2)], axis=0, dtype=np.uint32)
+    assert alike(whole, values[0] + values[1] + values[2]) > 20
+    rest = [c for c in (3, 4, 5) if c not in gone][:2]
+    two = np.sum([world.group_uploads[c] for c in rest], axis=0, dtype=np.uint32)
+    assert uniformity(two) < 6 and alike(two, values[rest[0]] + values[rest[1]]) < 6
+
+
 def test_two_sessions_have_nothing_in_common() -> None:
     one, two = World(6, size=SIZE), World(6, size=SIZE)
     two.session = two.server.session = b"another session".ljust(32)

@@ -34,12 +34,15 @@ class World:
         size: int = 50,
         groups: Mapping[int, Sequence[int]] = {},
         seed: int = 0,
+        group_size: int = 8,
     ) -> None:
         self.rules = rules or Rules(min_cohort=3)
         self.session = hashlib.sha256(b"a test").digest()
         drawn = np.random.default_rng(seed)
         self.vectors = {client: drawn.integers(0, 1 << 32, size, dtype=np.uint32) for client in range(clients)}
-        self.group_vectors = {client: drawn.integers(0, 1 << 32, 8, dtype=np.uint32) for client in range(clients)}
+        self.group_vectors = {
+            client: drawn.integers(0, 1 << 32, group_size, dtype=np.uint32) for client in range(clients)
+        }
         group_of = {client: members for members in groups.values() for client in members}
         self.node_keys = {c: Ed25519PrivateKey.from_private_bytes(entropy(1000 + c)(32)) for c in range(clients)}
         self.directory = {c: key.public_key().public_bytes_raw() for c, key in self.node_keys.items()}
@@ -51,10 +54,11 @@ class World:
             )
             for c in range(clients)
         }  # fmt: skip
-        self.server = Server(self.session, self.rules, size, 8 if groups else 0, groups)
+        self.server = Server(self.session, self.rules, size, group_size if groups else 0, groups)
         if not groups:
             self.group_vectors = {client: np.zeros(0, np.uint32) for client in range(clients)}
         self.uploads: dict[int, Words] = {}  # what the server was sent
+        self.group_uploads: dict[int, Words] = {}
 
     def until(self, last: str, silent: Mapping[str, Collection[int]] = {}) -> None:
         """All steps up to one; a client that is silent at a step stays so."""
@@ -76,7 +80,7 @@ class World:
         for client in there:
             vectors = self.vectors[client].copy(), self.group_vectors[client].copy()
             message = self.clients[client].mask(self.server.inbox(client), *vectors)
-            self.uploads[client] = message.vector
+            self.uploads[client], self.group_uploads[client] = message.vector, message.group_vector
             self.server.masked(message)
 
     def agree(self, there: Sequence[int]) -> None:

@@ -1,0 +1,138 @@
+"""Tables and figure of benchmarks/dp_accuracy.py, from what was measured."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from dp_plan import CLIENTS, EPSILONS, IMAGES, IMAGES_A_ROUND, METHODS, REVEAL, ROUNDS, WORLD, epsilon, noise_of
+
+from coalface.report.drawing import INK, SERIES, Figure, canvas
+from coalface.report.figures import save
+from coalface.report.tables import markdown_table
+
+FREE = 300.0  # where ∞ stands in the figure
+Rows = list[dict[str, Any]]
+
+
+def collect(parts: Path, out: Path, images: Path) -> None:
+    """One row for each method, number of clients and noise; seeds together. And the search beside it."""
+    found = [json.loads(path.read_text()) for path in sorted(parts.glob("*_*_*_*.json"))]
+    if not found:
+        raise SystemExit(f"nothing was measured in {parts}: begin with --plan")
+    for row in found:
+        row["epsilon"] = epsilon(row["method"], row["clients"], row["noise"], row["rounds"])
+    made = [row.pop("made") for row in found]
+    found.sort(key=lambda row: (row["clients"], METHODS.index(row["method"]), row["noise"], row["seed"]))
+    report = {
+        "command": "each line of `python benchmarks/dp_accuracy.py --plan`, then `--collect`",
+        "what": f"{ROUNDS} rounds; all clients are called in every one, and take one step on {IMAGES_A_ROUND} of their "
+        f"{IMAGES} photographs; the server begins with feduv_cnn_small (406 thousand parameters, 32 pixels), "
+        f"which knows 40 public people under {WORLD.split(':')[0]} conditions, everybody else's are "
+        f"{WORLD.split(':')[1]}; δ is a tenth of one over the clients",
+        "cells": found,
+        "hardware": sorted({entry["hardware"] for entry in made}),
+        "commit": sorted({entry["commit"] for entry in made}),
+        "date": max(entry["date"] for entry in made),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "dp_accuracy.json").write_text(json.dumps(report, indent=1) + "\n")
+    groups: dict[tuple[int, str, float], Rows] = {}
+    for row in found:
+        groups.setdefault((row["clients"], row["method"], row["noise"]), []).append(row)
+    header = ["clients", "method", "noise, in clips", "ε", "accuracy, %", "over the start", "TAR@1 %", "over the start"]
+    cells = [
+        [f"{clients:,}", method, f"{noise:g}", spoken(rows), *both(rows, "accuracy"), *both(rows, "tar@0.01"),
+         str(len(rows))]
+        for (clients, method, noise), rows in groups.items()
+    ]  # fmt: skip
+    text = f"# Accuracy against ε\n\n{report['what']}. Verification of 300 people who take no part; mean and standard "
+    text += "deviation over the seeds; gains are over each seed's own start.\n\n"
+    text += markdown_table(cells, [*header, "seeds"])
+    text += f"\n{report['command']}; on {', '.join(report['hardware'])}, {report['date']}, commit "
+    (out / "dp_accuracy.md").write_text(f"{text}{', '.join(report['commit'])}.\n")
+    save(drawn(groups), images / "dp_accuracy.png")
+    searched = [row for path in sorted(parts.glob("search_*.json")) for row in json.loads(path.read_text())]
+    if searched:
+        (out / "dp_search.json").write_text(json.dumps(searched, indent=1) + "\n")
+        (out / "dp_search.md").write_text(search_table(searched))
+
+
+def drawn(groups: dict[tuple[int, str, float], Rows]) -> Figure:
+    """Gain against ε, a panel for each number of clients; dashed: the same noise, and no ε. ∞ is without noise."""
+    with canvas(5.2, 5.6, len(CLIENTS)) as (figure, panels):
+        for clients, axes in zip(CLIENTS, panels, strict=True):
+            targets = {noise_of(target, clients): target for target in EPSILONS[clients]}
+            for colour, method in zip(SERIES, METHODS, strict=False):
+                found = {noise: rows for (n, name, noise), rows in groups.items() if (n, name) == (clients, method)}
+                points = [(targets.get(noise, FREE), gains(rows)) for noise, rows in found.items()]
+                points.sort()
+                middle = [statistics.mean(values) for _, values in points]
+                around = [statistics.stdev(values) if len(values) > 1 else 0.0 for _, values in points]
+                line = "o--" if method in REVEAL else "o-"
+                axes.errorbar(
+                    [at for at, _ in points], middle, around, fmt=line, color=colour, label=method, linewidth=1.4,
+                    markersize=3.5, capsize=2,
+                )  # fmt: skip
+            axes.axhline(0, color=INK, linewidth=0.6)
+            axes.set_xscale("log")
+            shown = sorted({target for several in EPSILONS.values() for target in several})
+            axes.set_xticks([*shown, FREE], [*(f"{target:g}" for target in shown), "∞"])
+            axes.minorticks_off()
+            axes.set_xlabel("ε")
+            axes.set_title(f"{clients:,} clients", fontsize=9)
+            axes.set_ylabel("accuracy over the start, points")
+        panels[0].legend(frameon=False, fontsize=7)
+    return figure
+
+
+def gains(rows: Rows) -> list[float]:
+    return [100 * (row["curve"][str(row["rounds"])]["accuracy"] - row["start"]["accuracy"]) for row in rows]
+
+
+def search_table(rows: Rows) -> str:
+    """What the settings were chosen from."""
+    cells = []
+    rounds = sorted({int(at) for row in rows for at in row["curve"]})
+    for row in rows:
+        ends = {int(at): scores for at, scores in row["curve"].items()}
+        shown = [f"{100 * ends[at]['accuracy']:.1f}, {100 * ends[at]['tar@0.01']:.1f}" if at in ends else "–"
+                 for at in rounds]  # fmt: skip
+        norm = f"{row['norms in the last round'][1]:.2g}, {row['norms in the last round'][2]:.2g}"
+        start = f"{100 * row['start']['accuracy']:.1f}, {100 * row['start']['tar@0.01']:.1f}"
+        cells.append(
+            [row["world"].replace(":", " → "), row["method"], str(row.get("images", IMAGES_A_ROUND)),
+             f"{row['rate']:g}", f"{row['clip']:.2g}" if row["clip"] else "–",
+             f"{row['relative']:g}" if row["relative"] else "–", start, *shown, norm]
+        )  # fmt: skip
+    made = [row["made"] for row in rows]
+    header = ["public → private", "method", "images", "rate", "clip", "noise on the mean, in clips, over √rounds",
+              "start", *(f"round {at}" for at in rounds), "norms: median, 90 %"]  # fmt: skip
+    text = "# Rates and clips for accuracy against ε\n\nOn people of a seed that no table has, "
+    text += f"{rows[0]['clients']:,} clients; accuracy and TAR@1 % of 300 people who take no part, one seed. *Public → "
+    text += (
+        "private*: the conditions of the server's photographs and of everybody else's. *Images*: of each client in a "
+    )
+    text += "round. The noises are those that 10,000 clients have on the mean at ε = 8 and 2, and 1,000 at ε = 8.\n\n"
+    text += markdown_table(cells, header)
+    text += f"\n`python benchmarks/dp_accuracy.py --search METHOD` on {made[0]['hardware']}, {made[0]['date']}, commit "
+    return f"{text}{', '.join(sorted({entry['commit'] for entry in made}))}.\n"
+
+
+def both(rows: Rows, score: str) -> tuple[str, str]:
+    """The mean at the end, and what was gained, in points."""
+    ends = [100 * row["curve"][str(row["rounds"])][score] for row in rows]
+    gains = [end - 100 * row["start"][score] for end, row in zip(ends, rows, strict=True)]
+    around = f" ± {statistics.stdev(gains):.1f}" if len(gains) > 1 else ""
+    return f"{statistics.mean(ends):.1f}", f"{statistics.mean(gains):+.1f}{around}"
+
+
+def spoken(rows: Rows) -> str:
+    """The ε of some seeds, in words where there is no number."""
+    if not rows[0]["noise"]:
+        return "∞: no clip, no noise"
+    if rows[0]["epsilon"] is None:
+        return "none: it reveals"
+    return f"{max(row['epsilon'] for row in rows):.1f}"
