@@ -19,6 +19,7 @@ import torch
 from coalface import seeding
 from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.fedavg import PositiveOnly
+from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedface import FedFace
 from coalface.algorithms.fedfv import FedFV
 from coalface.algorithms.feduv import FedUV
@@ -77,6 +78,7 @@ def _rows(scale: Scale) -> Sequence[Row]:
             Row(f"{part} FedAvg, positive only", PositiveOnly()),
             Row(f"{part} random targets", RandomTargets()),
             Row(f"{part} FedUV-511", FedUV()),
+            Row(f"{part} FedAwS", FedAwS()),
             Row(f"{part} FedFace", FedFace()),
             Row(f"{part} FedFV", FedFV()),
         ]
