@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 from quick_rounds import Clients, Setting, trained
+from quick_stack import trained_together
 
 from coalface import provenance, seeding
 from coalface.algorithms.feduv import FedUV
@@ -114,6 +115,29 @@ def real() -> list[Setting]:
     return found
 
 
+def stacks(world: str) -> list[list[Setting]]:
+    """Settings that go together, as in `quick_stack`; the most telling stacks first."""
+    if world == "tuning":
+        shapes = [Setting("chorus", choir=8, groupings=4, enrolled=True), Setting("FedFV", enrolled=True)]
+        tried: list[dict[str, Any]] = [{"rate": 0.05}, {"rate": 0.1}]
+        tried += [{"rate": rate, "momentum": 0.9} for rate in (0.01, 0.02, 0.05)]
+        tried += [{"rate": 0.02, "momentum": 0.9, **more} for more in CHANGES]
+    else:
+        plain = Setting(
+            "FedFV", init="random", rounds=600, cohort=8, drops=((2 / 3, 0.1), (13 / 15, 0.1)), enrolled=True
+        )
+        shapes = [plain, replace(plain, method="chorus", groupings=2), replace(plain, method="chorus", groupings=3)]
+        tried = [
+            {"scale": scale, "rate": rate, "embedding_rate": share}
+            for scale, rate in ((4.0, 0.1), (8.0, 0.05), (4.0, 0.2))
+            for share in (0.1, 0.001)
+        ]
+        tried += [{"scale": 4.0, "rate": 0.1, "embedding_rate": 0.1, "repel": 1.0}]
+        tried += [{"scale": 4.0, "rate": 0.02, "momentum": 0.9, "embedding_rate": share} for share in (0.1, 0.01)]
+    return [[replace(shape, **changes) for changes in tried] for shape in shapes]
+
+
+CHANGES: list[dict[str, Any]] = [{"repel": 1.0}, {"margin": 0.1}, {"embedding_rate": 0.1}, {"scale": 32.0}]
 GRIDS = {"tuning": tuning, "scratch": scratch, "real-a": real, "real-b": real}
 
 
@@ -159,7 +183,7 @@ def plans(run: Run) -> dict[str, Central]:
     faster = lambda factor: replace(plan, training=replace(plan.training, rate=factor * plan.training.rate))  # noqa: E731
     drops = tuple((2 * round_, factor) for round_, factor in plan.training.rate_drops)
     longer = replace(plan, rounds=2 * plan.rounds, training=replace(plan.training, rate_drops=drops))
-    return {"": plan, ", half the rate": faster(0.5), ", double rate": faster(2.0), ", twice as long": longer}
+    return {"": plan, ", twice as long": longer, ", half the rate": faster(0.5), ", double rate": faster(2.0)}
 
 
 def others(run: Run) -> list[Row]:
@@ -174,7 +198,8 @@ def main() -> None:
     parser.add_argument("world", choices=("tuning", "scratch", "real-a", "real-b", "table"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--part", default="0/1", help="which part of the grid, of how many")
-    parser.add_argument("--central", action="store_true", help="central training too")
+    parser.add_argument("--central", type=int, default=0, help="so many ways of central training, instead of the grid")
+    parser.add_argument("--stack", action="store_true", help="many settings and seeds at once instead of the grid")
     parser.add_argument("--others", action="store_true", help="FedUV instead of the grid")
     parser.add_argument("--data", type=Path, help="packs of photographs, for real-…")
     parser.add_argument("--cache", type=Path, default=Path("out/photographs"))
@@ -211,11 +236,12 @@ def main() -> None:
         def quick(seed: int, weights: Weights) -> dict[str, Any]:
             return {name: test.scores([weights]) for name, test in ready[seed][1].items()}
 
+        for seed in options.seeds:
+            told(seed, "start", quick(seed, ready[seed][0].start), None, time.perf_counter())
         if options.central:
-            for seed in options.seeds:
+            for name, seed in product(list(plans(ready[options.seeds[0]][2].run))[: options.central], options.seeds):
                 clients, _, experiment = ready[seed]
-                told(seed, "start", quick(seed, clients.start), None, time.perf_counter())
-                for name, plan in plans(experiment.run).items():
+                for plan in (plans(experiment.run)[name],):
                     began = time.perf_counter()
                     weights = centrally(experiment, clients.start, plan, name[2:])
                     told(seed, f"central{name}", quick(seed, weights), None, began)
@@ -236,7 +262,14 @@ def main() -> None:
                 )
                 told(seed, row.label, bench.measure([row])[row.label]["scores"], None, began)
             return
-        for setting in grid:  # the first ones of every seed before the rest of one
+        for stack in stacks(options.world)[part::parts] if options.stack else ():
+            began = time.perf_counter()
+            ends = trained_together([ready[seed][0] for seed in options.seeds], stack, options.seeds[0])
+            for (setting, seed), weights in zip(product(stack, options.seeds), ends, strict=True):
+                told(seed, setting.label(), quick(seed, weights), asdict(setting), began)
+        for setting in (
+            () if options.stack or options.central else grid
+        ):  # the first ones of every seed before the rest of one
             for seed in options.seeds:
                 began = time.perf_counter()
                 told(seed, setting.label(), quick(seed, trained(ready[seed][0], setting, seed)), asdict(setting), began)
