@@ -238,13 +238,6 @@ def main() -> None:
 
         for seed in options.seeds:
             told(seed, "start", quick(seed, ready[seed][0].start), None, time.perf_counter())
-        if options.central:
-            for name, seed in product(list(plans(ready[options.seeds[0]][2].run))[: options.central], options.seeds):
-                clients, _, experiment = ready[seed]
-                for plan in (plans(experiment.run)[name],):
-                    began = time.perf_counter()
-                    weights = centrally(experiment, clients.start, plan, name[2:])
-                    told(seed, f"central{name}", quick(seed, weights), None, began)
         if options.others:
             for row, seed in product(others(ready[options.seeds[0]][2].run), options.seeds):
                 began = time.perf_counter()
@@ -267,6 +260,13 @@ def main() -> None:
             ends = trained_together([ready[seed][0] for seed in options.seeds], stack, options.seeds[0])
             for (setting, seed), weights in zip(product(stack, options.seeds), ends, strict=True):
                 told(seed, setting.label(), quick(seed, weights), asdict(setting), began)
+        if options.central:
+            for name, seed in product(list(plans(ready[options.seeds[0]][2].run))[: options.central], options.seeds):
+                clients, _, experiment = ready[seed]
+                for plan in (plans(experiment.run)[name],):
+                    began = time.perf_counter()
+                    weights = centrally(experiment, clients.start, plan, name[2:])
+                    told(seed, f"central{name}", quick(seed, weights), None, began)
         for setting in (
             () if options.stack or options.central else grid
         ):  # the first ones of every seed before the rest of one
