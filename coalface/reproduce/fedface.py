@@ -23,6 +23,8 @@ from coalface.reproduce import figures
 from coalface.reproduce.artefact import Artefact, Scale, ScaleName
 from coalface.reproduce.bench import Row
 
+# Central training has momentum, and goes four times as far in as many steps as plain ones would allow.
+HASTENED: dict[str, Any] = {"momentum": 0.9, "margin": 0.1, "enrol_first": True}
 HINGE_RATE = 1.0  # FedFace's hinge has no scale, where a softmax has 16: at the softmax's rate it hardly moves
 
 
@@ -78,6 +80,7 @@ SCALES: dict[ScaleName, Scale] = {
 
 
 def _table1(scale: Scale) -> Sequence[Row]:
+    hastened = replace(scale.run.training, rate=0.02)
     return [
         Row("Baseline", printed=(99.15, 81.43, 84.78)),
         Row("Fine-tuning baseline in a non-federated manner", central=True, printed=(99.32, 84.18, 88.76)),
@@ -86,6 +89,8 @@ def _table1(scale: Scale) -> Sequence[Row]:
         Row(f"FedFace, rate {HINGE_RATE:g}", FedFace(), training=replace(scale.run.training, rate=HINGE_RATE)),
         Row("FedFV", FedFV()),
         Row("chorus, choirs of 4", Chorus()),
+        Row("FedFV, momentum", FedFV(**HASTENED), training=hastened),
+        Row("chorus, choirs of 8, 4 groupings, momentum", Chorus(choir=8, groupings=4, **HASTENED), training=hastened),
     ]
 
 
