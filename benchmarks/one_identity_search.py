@@ -265,6 +265,8 @@ WORLDS = {
 def write_table(out: Path, results: Path) -> None:
     """Everything found under a folder, the best first."""
     found = [json.loads(file.read_text()) for file in sorted(out.rglob("found/*.json"))]
+    if not found:
+        raise SystemExit(f"nothing was found under {out}: run scratch, tuning or real first, or name another --out")
     lines = [
         "# Settings of the one-identity methods, on validation people",
         "",
@@ -273,6 +275,8 @@ def write_table(out: Path, results: Path) -> None:
     ]
     for world, words in WORLDS.items():
         mine = [row for row in found if row["world"] == world]
+        if not mine:
+            continue
         tests = [name for name in mine[0] if isinstance(mine[0][name], dict) and name != "made"]
         header = [
             "variant",

@@ -102,7 +102,7 @@ class SearchedFedFV(FedFV):
         return {"loss": loss + self.repel * away, "own_cosine": mine}
 
     def server_round(self, server: Any, received: Any) -> Any:
-        after = with_revealed(server, received)
+        after = with_revealed(server, received, self.momentum)
         if self.spread:
             known = after.class_embeddings[after.known]
             after.class_embeddings[after.known] = spread_out.by_row(known, self.spread_max_cos, self.spread)

@@ -37,6 +37,17 @@ def moved(weights: Weights, by: Weights) -> Weights:
     return Weights(_sums(weights.parameters, by.parameters), statistics)
 
 
+def next_step(mean: Weights, last: Weights | None, momentum: float) -> Weights:
+    """The server's step: the mean change, and a share of its last step (FedAvgM; Hsu et al. 2019).
+
+    Where a client's round is one plain step, this is SGD with momentum on the cohort's mean loss.
+    """
+    if last is None or not momentum:
+        return mean
+    kept = torch._foreach_mul(list(last.parameters.values()), momentum)
+    return Weights(_sums(mean.parameters, dict(zip(last.parameters, kept, strict=True))), mean.statistics)
+
+
 def at_client(weights: Weights, own: dict[str, Tensor] | None) -> Weights:
     """The weights a client starts from: those it was sent, with its own statistics where it keeps some."""
     return Weights(weights.parameters, own) if own else weights

@@ -30,7 +30,7 @@ from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses, slowed
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
-from coalface.normalisation import SharedNormalisation, change, moved, travelling
+from coalface.normalisation import SharedNormalisation, change, moved, next_step, travelling
 from coalface.received import Received
 from coalface.wire import Count, Summed, SummedInGroup, sends
 
@@ -42,6 +42,7 @@ class Server:
     heard: Tensor  # [groupings · choirs]: 1 where a whole choir has sung
     clients: int
     grouping: int = 0  # the one that sings next
+    last_step: Weights | None = None  # of the backbone, where steps have momentum
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,9 @@ class Chorus(Method):
     scale: float = 16.0
     margin: float = 0.0
     embedding_rate: float = 1.0  # of the class embedding, as a share of the backbone's; from scratch it must be slow
+    enrol_first: bool = False  # nobody trains until every choir has sung
     normalisation: SharedNormalisation = "frozen"
+    momentum: float = 0.0  # of the server's steps along the mean change of the backbone
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
     one_identity: ClassVar[bool] = True
@@ -160,8 +163,12 @@ class Chorus(Method):
     def cohort(self, server: Server, clients: int, size: int, generator: torch.Generator) -> list[int]:
         """Whole choirs: a choir is heard only if every member sings."""
         rows = len(server.heard) // self.groupings
-        choirs = cohort.draw(rows, max(1, size // self.choir) if size else 0, generator)
-        return sorted(c for choir in choirs for c in self.members(server, server.grouping * rows + choir))
+        choirs = list(range(server.grouping * rows, (server.grouping + 1) * rows))
+        if self.enrol_first:
+            heard = server.heard.tolist()
+            choirs = [choir for choir in choirs if not heard[choir]] or choirs
+        drawn = cohort.draw(len(choirs), max(1, size // self.choir) if size else 0, generator)
+        return sorted(client for place in drawn for client in self.members(server, choirs[place]))
 
     def broadcast(self, server: Server, opened: None, client: int) -> Broadcast:
         own = torch.tensor([self.choir_of(server, client, grouping) for grouping in range(self.groupings)])
@@ -201,7 +208,8 @@ class Chorus(Method):
         silent = (fixed.heard == 0) | (fixed.own == 1)
         negatives = negatives.masked_fill(silent, -torch.inf)
         logits = self.scale * torch.cat([mine[:, None] - self.margin, negatives], dim=1)
-        return {"loss": torch.logsumexp(logits, dim=1) - logits[:, 0], "cosine": mine}
+        loss = torch.logsumexp(logits, dim=1) - logits[:, 0]
+        return {"loss": loss * fixed.heard.min() if self.enrol_first else loss, "cosine": mine}
 
     def upload(self, broadcast: Broadcast, trained: Trained, faces: ClientFaces) -> Upload:
         voice = F.normalize(trained.class_embedding, dim=0) + trained.noise
@@ -217,8 +225,9 @@ class Chorus(Method):
             # Rows have variance 1 in each embedding: over √m their squares sum to those of the embeddings themselves.
             chords[choir] = chord / self.parts**0.5 if self.parts else F.normalize(chord, dim=1)
             heard[choir] = 1
-        backbone = moved(server.backbone, received.mean("backbone"))
-        return Server(backbone, chords, heard, server.clients, (server.grouping + 1) % self.groupings)
+        step = next_step(received.mean("backbone"), server.last_step, self.momentum)
+        turn, kept = (server.grouping + 1) % self.groupings, step if self.momentum else None
+        return Server(moved(server.backbone, step), chords, heard, server.clients, turn, kept)
 
     def embedder(self, server: Server, private: Private | None = None) -> Weights:
         return server.backbone

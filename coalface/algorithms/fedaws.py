@@ -65,7 +65,7 @@ class FedAwS(RevealedEmbedding):
         return {"loss": loss, "dead_hinge": dead}
 
     def server_round(self, server: Server, received: Received) -> Server:
-        after = with_revealed(server, received)
+        after = with_revealed(server, received, self.momentum)
         after.class_embeddings[after.known] = self.spread(after.class_embeddings[after.known])
         return after
 

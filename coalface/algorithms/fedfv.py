@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from coalface import cohort
 from coalface.algorithms import revealed_embedding
 from coalface.algorithms.revealed_embedding import RevealedEmbedding, Server, Trained, known_of, with_revealed
 from coalface.data.population import ClientFaces
@@ -54,6 +55,7 @@ class FedFV(RevealedEmbedding):
     scale: float = 16.0  # the paper has 1, which is a nearly uniform softmax
     margin: float = 0.0
     embedding_rate: float = 1.0  # of the class embedding, as a share of the backbone's; from scratch it must be slow
+    enrol_first: bool = False  # nobody trains until everybody's class embedding is there
 
     types: ClassVar[Types] = replace(RevealedEmbedding.types, broadcast=Broadcast)
 
@@ -61,9 +63,16 @@ class FedFV(RevealedEmbedding):
         if self.equivalents < 1 or self.fused < 1:
             raise ValueError(f"equivalents and fused must be at least 1, not {self.equivalents} and {self.fused}")
 
+    def cohort(self, server: Server, clients: int, size: int, generator: torch.Generator) -> list[int]:
+        missing = (~server.known).nonzero().flatten().tolist() if self.enrol_first else []
+        called = cohort.draw(len(missing) or clients, size, generator)
+        return [missing[place] for place in called] if missing else called
+
     def open_round(self, server: Server, called: list[int], generator: torch.Generator) -> Opened:
         """Equivalents of clients that are not called, the same for all; or, if they are too few, of all others."""
         known = server.known.cpu()
+        if self.enrol_first and not bool(known.all()):
+            known = torch.zeros_like(known)  # there is nobody to be told from yet
         outside = known.index_fill(0, torch.tensor(called), False).nonzero().flatten()
         if len(outside) >= self.fused:
             members = self.draw(server, outside, generator)
@@ -112,7 +121,7 @@ class FedFV(RevealedEmbedding):
         return {"loss": -F.log_softmax(logits, dim=1)[:, 0], "own_cosine": own}
 
     def server_round(self, server: Server, received: Received) -> Server:
-        return with_revealed(server, received)
+        return with_revealed(server, received, self.momentum)
 
 
 def fuse(embeddings_CD: Tensor, members_NK: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from coalface.data.population import ClientFaces, Population
 from coalface.method import Method, Types
 from coalface.metrics.collapse import max_cosine, mean_cosine
 from coalface.models.net import Net, Weights
-from coalface.normalisation import SharedNormalisation, change, moved, travelling
+from coalface.normalisation import SharedNormalisation, change, moved, next_step, travelling
 from coalface.received import Received
 from coalface.wire import Count, Revealed, Summed, sends
 
@@ -37,6 +37,7 @@ class Server:
     backbone: Weights
     class_embeddings: Tensor  # [C, d], unit rows; a row of zeros is a client that was not heard from yet
     known: Tensor  # bool [C]: whose class embedding is here
+    last_step: Weights | None = None  # of the backbone, where steps have momentum
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class RevealedEmbedding(Method):
 
     init: Init = "mean_feature"  # of a class embedding: by the server, or on the client from its own images
     normalisation: SharedNormalisation = "frozen"
+    momentum: float = 0.0  # of the server's steps along the mean change of the backbone
 
     types: ClassVar[Types] = Types(Server, Broadcast, Upload)
     one_identity: ClassVar[bool] = True
@@ -115,16 +117,18 @@ def known_of(server: Server, called: list[int]) -> dict[int, int]:
     return dict(zip(called, server.known[called].int().tolist(), strict=True))
 
 
-def with_revealed(server: Server, received: Received) -> Server:
-    """The server with the mean change, and with what clients have just sent; of unit length, whatever they sent."""
+def with_revealed(server: Server, received: Received, momentum: float) -> Server:
+    """The server after its step, and with what clients have just sent; of unit length, whatever they sent."""
     sent = received.revealed("class_embedding")
     device = server.class_embeddings.device
     clients = torch.tensor(list(sent), device=device)
     rows = torch.stack([embedding.to(device) for embedding in sent.values()])
+    step = next_step(received.mean("backbone"), server.last_step, momentum)
     return Server(
-        moved(server.backbone, received.mean("backbone")),
+        moved(server.backbone, step),
         server.class_embeddings.index_copy(0, clients, F.normalize(rows, dim=1)),
         server.known.index_copy(0, clients, rows.any(dim=1)),
+        step if momentum else None,
     )
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from coalface import provenance
-from coalface.config import ConfigError, Run
+from coalface.config import Central, ConfigError, Run
 from coalface.data.faceset import FaceView
 from coalface.data.population import Population
 from coalface.data.world import Data, World
@@ -49,6 +49,7 @@ class Row:
     method: Method | None = None
     central: bool = False
     training: Training | None = None  # None: that of the scale
+    plan: Central | None = None  # of central training; None: that of the scale
     data: Data | None = None  # None: that of the scale; a row may deal the same people out in another way
     printed: tuple[float | None, ...] = ()  # the paper's numbers, column by column; empty: the paper has no such row
     model: str = ""  # the network; empty: that of the scale
@@ -61,8 +62,9 @@ class Row:
         """The run of this row, where ``run`` is the scale's."""
         data, training = self.data or run.data, self.training or run.training
         rounds = replace(run.rounds, rounds=self.rounds or run.rounds.rounds)
-        model = self.model or run.model
-        return replace(run, method=self.method or run.method, model=model, data=data, training=training, rounds=rounds)
+        model, central = self.model or run.model, self.plan or run.central
+        changed = replace(run, model=model, data=data, training=training, rounds=rounds, central=central)
+        return replace(changed, method=self.method or run.method)
 
     def fingerprint(self, run: Run) -> str:
         """A hash of every setting, those of the row that it starts from included."""

@@ -23,6 +23,8 @@ from coalface.reproduce import figures
 from coalface.reproduce.artefact import Artefact, Scale, ScaleName
 from coalface.reproduce.bench import Row
 
+# Central training has momentum, and goes four times as far in as many steps as plain ones would allow.
+HASTENED: dict[str, Any] = {"momentum": 0.9, "margin": 0.1, "enrol_first": True}
 HINGE_RATE = 1.0  # FedFace's hinge has no scale, where a softmax has 16: at the softmax's rate it hardly moves
 
 
@@ -65,10 +67,12 @@ SCALES: dict[ScaleName, Scale] = {
         ),
         ("easy", "standard"),
     ),
+    # The paper's people and rounds. It has 47 photographs of a client's person at 112 × 112 and trains Sphere64: 9.4
+    # million images a row, 22 minutes of an H200.
     "paper": Scale(
         _fine_tuning(
-            _data(size=112, difficulty="hard", public=9000, public_images=20, clients=1000, images_each=47),
-            "sphere64", 512, 200, 0, _central(12, 0.02, 256), _central(12, 0.01, 256),
+            _data(size=64, difficulty="hard", public=9000, public_images=10, clients=1000, images_each=10),
+            "feduv_cnn", 512, 200, 0, _central(10, 0.02, 256), _central(12, 0.01, 64),
         ),
         ("standard", "hard"), test_people=400,
     ),
@@ -76,6 +80,7 @@ SCALES: dict[ScaleName, Scale] = {
 
 
 def _table1(scale: Scale) -> Sequence[Row]:
+    hastened = replace(scale.run.training, rate=0.02)
     return [
         Row("Baseline", printed=(99.15, 81.43, 84.78)),
         Row("Fine-tuning baseline in a non-federated manner", central=True, printed=(99.32, 84.18, 88.76)),
@@ -84,6 +89,8 @@ def _table1(scale: Scale) -> Sequence[Row]:
         Row(f"FedFace, rate {HINGE_RATE:g}", FedFace(), training=replace(scale.run.training, rate=HINGE_RATE)),
         Row("FedFV", FedFV()),
         Row("chorus, choirs of 4", Chorus()),
+        Row("FedFV, momentum", FedFV(**HASTENED), training=hastened),
+        Row("chorus, choirs of 8, 4 groupings, momentum", Chorus(choir=8, groupings=4, **HASTENED), training=hastened),
     ]
 
 
@@ -126,7 +133,9 @@ ARTEFACTS = {
         ("LFW accuracy", "IJB-A TAR@0.1%", "IJB-C TAR@0.1%"),
         SCALES,
         _table1,
-        "Rows of FedFace at another rate, of FedFV and of chorus are ours, from the same start; the paper has none.",
+        "Rows of FedFace at another rate, of FedFV and of chorus are ours, from the same start; the paper has none. "
+        "At scale paper a person has 10 photographs of 64×64 and the network is FedUV's; the paper has about 47 of "
+        "112×112, and Sphere64.",
         between={"": ("Baseline", "Fine-tuning baseline in a non-federated manner")},
     ),
     "fedface-fig4": Artefact(

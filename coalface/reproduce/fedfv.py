@@ -113,6 +113,10 @@ def _table3(scale: Scale) -> Sequence[Row]:
             "chorus, choirs of 4, 3 groupings",
             Chorus(groupings=3, init="random", scale=SOFTMAX_SCALE, embedding_rate=SLOW),
         ),
+        Row(
+            "chorus, choirs of 4, 2 groupings, enrolled",
+            Chorus(groupings=2, init="random", scale=SOFTMAX_SCALE, embedding_rate=SLOW, enrol_first=True),
+        ),
         Row("FedAvg, positive only", PositiveOnly()),
     ]
 

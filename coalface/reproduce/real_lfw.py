@@ -19,6 +19,7 @@ import torch
 from coalface import seeding
 from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.fedavg import PositiveOnly
+from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedface import FedFace
 from coalface.algorithms.fedfv import FedFV
 from coalface.algorithms.feduv import FedUV
@@ -77,11 +78,16 @@ def _rows(scale: Scale) -> Sequence[Row]:
             Row(f"{part} FedAvg, positive only", PositiveOnly()),
             Row(f"{part} random targets", RandomTargets()),
             Row(f"{part} FedUV-511", FedUV()),
+            Row(f"{part} FedAwS", FedAwS()),
             Row(f"{part} FedFace", FedFace()),
             Row(f"{part} FedFV", FedFV()),
         ]
         rows += [_chorus(part, choir, groupings) for choir, groupings in ((4, 1), (8, 1), (8, 4))]
         rows.append(Row(f"{part} central", central=True))
+    # After CelebA, central training at its own rate forgets more than it learns: other ways, so that the end is a fair one.
+    slower = replace(ON_CELEBA, training=replace(ON_CELEBA.training, rate=0.003))
+    rows.append(Row("(b) central, rate 0.003", central=True, plan=slower))
+    rows.append(Row("(b) central, margin 0.1", central=True, plan=replace(ON_CELEBA, margin=0.1)))
     return rows
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from coalface.algorithms.chorus import Chorus, Private, Server
+from coalface.algorithms.chorus import Chorus, Fixed, Private, Server, Trained
 from coalface.federation import Rounds
 from coalface.models.net import Net, Weights
 from coalface.privacy.audits import recovery, simulate
@@ -131,3 +131,17 @@ def test_noise_is_drawn_once_and_kept(net: Net, tmp_path: Path) -> None:
         assert isinstance(state, Private)
         kept.append(state.noise)
     assert kept[0].norm() > 0.3 and torch.equal(*kept)
+
+
+def test_enrolment_calls_choirs_that_are_silent_and_trains_nobody() -> None:
+    method = Chorus(choir=4, enrol_first=True)
+    server = standing(method, 16)
+    server.heard[[0, 2]] = 1
+    generator = torch.Generator().manual_seed(0)
+    assert method.cohort(server, 16, 16, generator) == [4, 5, 6, 7, 12, 13, 14, 15]  # the second and the fourth choir
+    images, voice = torch.eye(8)[:2], torch.eye(8)[0]
+    chords = torch.eye(8)[:4, None]
+    trained = Trained(Weights({}, {}), voice, torch.zeros(8), torch.ones(1))
+    for heard, trains in ((server.heard, False), (torch.ones(4), True)):
+        loss = method.among_choirs(images, trained, Fixed(chords, heard, torch.tensor([0.0, 0, 0, 1])))["loss"]
+        assert bool(loss.any()) is trains

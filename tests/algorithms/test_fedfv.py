@@ -171,3 +171,13 @@ def test_from_random_embeddings_the_first_round_already_learns(run: SmallRun) ->
     run.method = replace(FedFV(), init="random")
     before: Any = run.begin()
     assert tree.sha256(before.backbone) != tree.sha256(run.run(Rounds(rounds=1)).backbone)  # type: ignore[attr-defined]
+
+
+def test_enrolment_calls_those_who_are_missing_and_trains_nobody() -> None:
+    method, server = FedFV(enrol_first=True), random_server(unknown=(0, 7))
+    assert method.cohort(server, 20, 8, luck()) == [0, 7]
+    opened = method.open_round(server, [0], luck())
+    assert not method.broadcast(server, opened, 0).equivalents.any()  # 18 are known, and still nobody is told of them
+    everybody = random_server()
+    assert len(method.cohort(everybody, 20, 8, luck())) == 8
+    assert method.broadcast(everybody, method.open_round(everybody, [0], luck()), 0).equivalents.any()

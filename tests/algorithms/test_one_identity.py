@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from coalface import seeding, tree
 from coalface.data.population import Population
 from coalface.federation import Rounds
 from coalface.local import Batch
-from coalface.models.net import Net
+from coalface.models.net import Net, Weights
+from coalface.normalisation import moved, next_step
 from tests.conftest import small_run
 
 
@@ -47,3 +49,22 @@ def test_the_objective_under_vmap_is_the_objective_of_each(
         alone = run.method.objective(net, local.trained, local.fixed, batch)
         for part, value in alone.items():
             torch.testing.assert_close(together[part][position], value, rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_with_momentum_has_a_share_of_the_last_one() -> None:
+    mean, last = Weights({"w": torch.tensor([1.0, 2.0])}, {}), Weights({"w": torch.tensor([4.0, -2.0])}, {})
+    assert next_step(mean, last, 0.5).parameters["w"].tolist() == [3.0, 1.0]
+    assert next_step(mean, None, 0.5) is mean and next_step(mean, last, 0.0) is mean
+
+
+@pytest.mark.parametrize("name", ["fedface", "fedfv", "chorus"])
+def test_the_server_moves_by_the_step_that_it_remembers(
+    name: str, net: Net, population: Population, tmp_path: Path
+) -> None:
+    run = small_run(name, net, population, tmp_path)
+    run.method = replace(run.method, momentum=0.5)  # type: ignore[call-arg]
+    before, after = run.run(Rounds(rounds=2)), run.run(Rounds(rounds=3))
+    expected = moved(before.backbone, after.last_step)
+    for path, leaf in tree.leaves(after.backbone).items():
+        torch.testing.assert_close(leaf, tree.leaves(expected)[path])
+    assert run.method.momentum and any(leaf.any() for leaf in after.last_step.parameters.values())

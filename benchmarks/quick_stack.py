@@ -1,0 +1,122 @@
+"""`quick_rounds` for many settings and seeds as one stack of models: a GPU that many share is slow to be asked.
+
+Everybody is enrolled before the first round, every client has as many images, and all settings of a stack have the same
+method, choirs, cohort and number of rounds. An equivalent of FedFV may now and then hold one person twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from quick_rounds import Choir, Clients, Setting
+from torch import Tensor
+from torch.func import vmap
+
+from coalface import cohort
+from coalface.models.net import Weights
+
+
+@dataclass
+class Numbers:
+    """One number of every setting, as [M, 1, …] tensors."""
+
+    settings: list[Setting]
+    device: torch.device
+
+    def of(self, name: str, dimensions: int) -> Tensor:
+        values = torch.tensor([float(getattr(one, name)) for one in self.settings], device=self.device)
+        return values.reshape(-1, *[1] * dimensions)
+
+
+def trained_together(clients: list[Clients], settings: list[Setting], seed: int) -> list[Weights]:
+    """Every setting on every one of the clients, setting by setting: the backbones after all rounds."""
+    first, net, device = settings[0], clients[0].net, clients[0].images.device
+    several = [setting for setting in settings for _ in clients]
+    whose = torch.arange(len(clients), device=device).repeat(len(settings))  # model -> its clients
+    faces = torch.stack([torch.stack([one.images[rows.to(device)] for rows in one.rows]) for one in clients])
+    people, each = faces.shape[1:3]
+    names = list(clients[0].start.parameters)
+    starts = {name: torch.stack([one.start.parameters[name] for one in clients]) for name in names}
+    backbone = {name: leaf[whose].clone() for name, leaf in starts.items()}
+    velocity = {name: torch.zeros_like(leaf) for name, leaf in backbone.items()}
+    luck, drawing = torch.Generator().manual_seed(seed), torch.Generator(device).manual_seed(seed)
+    if first.init == "random":
+        drawn = torch.randn(len(clients), people, net.embedding, generator=luck)
+        enrolled = F.normalize(drawn, dim=2).to(device)
+    else:
+        enrolled = torch.stack([one.mean_features(one.start, list(range(people))) for one in clients])
+    voices = enrolled[whose].clone()
+    choirs = Choir(first, people, voices[0]) if first.method == "chorus" else None
+    models = torch.arange(len(several), device=device)[:, None]
+    numbers = Numbers(several, device)
+    chords = _sung(voices, choirs) if choirs else voices[:, :0]
+    own = choirs.own.to(device) if choirs else None
+    for round_ in range(first.rounds):
+        rates = torch.tensor([_rate(one, round_) for one in several], device=device)
+        if choirs:  # the same choirs in every model: they sing in turn
+            called = torch.tensor(choirs.called(first.cohort, luck), device=device)
+            here = called.expand(len(several), -1)
+            absent = torch.zeros(len(called), chords.shape[1], dtype=torch.bool, device=device)
+            absent = absent.scatter(1, own[called], True)[None]  # type: ignore[index]
+            negatives = chords
+        else:
+            called = torch.tensor(cohort.draw(people, first.cohort, luck), device=device)
+            here = called.expand(len(several), -1)
+            outside = torch.ones(people, device=device).index_fill(0, called, 0.0)
+            pairs = torch.multinomial(outside, first.equivalents * first.fused, True, generator=drawing)
+            pairs = pairs.reshape(first.equivalents, first.fused)
+            negatives = F.normalize(voices[:, pairs].sum(dim=2), dim=2)
+            absent = torch.zeros(1, len(called), first.equivalents, dtype=torch.bool, device=device)
+        images = faces[whose[:, None], here].flatten(1, 2)
+        mirror = torch.rand(images.shape[:2], generator=drawing, device=device) < 0.5
+        images = torch.where(mirror[..., None, None, None], images.flip(-1), images)
+        mine = voices[models, here].requires_grad_()
+        learnt = {name: leaf.detach().requires_grad_() for name, leaf in backbone.items()}
+        features = vmap(lambda held, shown: net(Weights(held, {}), shown))(learnt, images)
+        features = F.normalize(features, dim=2).unflatten(1, (len(called), each))  # [M, c, b, d]
+        losses = _losses(features, mine, negatives, absent, numbers)  # [M, c]
+        *gradients, pull = torch.autograd.grad(losses.mean(dim=1).sum(), [*learnt.values(), mine])
+        with torch.no_grad():
+            for name, gradient in zip(names, gradients, strict=True):
+                shape = (-1, *[1] * (gradient.ndim - 1))
+                momentum = numbers.of("momentum", gradient.ndim - 1)
+                velocity[name] = momentum * velocity[name] - rates.reshape(shape) * gradient
+                backbone[name] = backbone[name] + velocity[name]
+            steps = rates[:, None, None] * numbers.of("embedding_rate", 2) * pull * len(called)
+            voices[models, here] = F.normalize(mine.detach() - steps, dim=2)
+            if choirs:
+                _sing(chords, voices, choirs)
+    return [Weights({name: leaf[model] for name, leaf in backbone.items()}, {}) for model in range(len(several))]
+
+
+def _rate(setting: Setting, round_: int) -> float:
+    rate = setting.rate
+    for share, factor in setting.drops:
+        rate *= factor if round_ >= share * setting.rounds else 1.0
+    return rate
+
+
+def _losses(features: Tensor, mine: Tensor, negatives: Tensor, absent: Tensor, numbers: Numbers) -> Tensor:
+    """Of each client [M, c]."""
+    unit, scale = F.normalize(mine, dim=2), numbers.of("scale", 3)
+    own = (features * unit[:, :, None]).sum(dim=3, keepdim=True) - numbers.of("margin", 3)
+    others = torch.einsum("mcbd,mnd->mcbn", features, negatives).masked_fill(absent[:, :, None], -torch.inf)
+    logits = scale * torch.cat([own, others], dim=3)
+    loss = torch.logsumexp(logits, dim=3) - logits[..., 0]
+    share = torch.softmax(logits, dim=3)[..., 1:].detach()
+    near = torch.einsum("mcd,mnd->mcn", unit, negatives).masked_fill(absent, 0.0)[:, :, None]
+    away = numbers.of("repel", 2) * scale[..., 0] * (share * near).sum(dim=3)
+    return (loss + away).mean(dim=2)
+
+
+def _sung(voices: Tensor, choirs: Choir) -> Tensor:
+    members = torch.tensor(choirs.members, device=voices.device)
+    return F.normalize(voices[:, members].sum(dim=2), dim=2)
+
+
+def _sing(chords: Tensor, voices: Tensor, choirs: Choir) -> None:
+    members = torch.tensor([choirs.members[choir] for choir in choirs.singing], device=voices.device)
+    chords[:, torch.tensor(choirs.singing, device=voices.device)] = F.normalize(voices[:, members].sum(dim=2), dim=2)
+    choirs.turn = (choirs.turn + 1) % choirs.groupings
