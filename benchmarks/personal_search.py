@@ -3,7 +3,7 @@
     python benchmarks/personal_search.py fedfr-table1 --rows "FedFR, all parts" --tries "training.rate=0.02"
     python benchmarks/personal_search.py table --out out/search
 
-A try is a list of settings ``a.b=c``, divided by spaces, of the artefact's scale; ``--set`` changes what all tries
+A try is a list of settings ``a.b=c``, divided by spaces, of a row's run; ``--set`` changes what all tries
 start from, faces and pre-training included. Each try of each row and seed leaves one JSON file; ``table`` puts all that
 was found into results/personal_search.json and .md. Synthetic people of another seed are other people.
 """
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from coalface import config
 from coalface.report.progress import Progress
 from coalface.report.tables import markdown_table
 from coalface.reproduce import ARTEFACTS
@@ -30,17 +31,18 @@ NEVER = range(10)  # seeds of tables
 
 def tried(artefact: Artefact, scale: ScaleName, label: str, settings: str) -> Row:
     """A row of the artefact with other settings, from the same start."""
-    changed = artefact.changed(scale, settings.split())
-    row = next(row for row in artefact.rows(changed.scales[scale]) if row.label == label)
+    chosen = artefact.scales[scale]
+    row = next(row for row in artefact.rows(chosen) if row.label == label)
     if row.method is None:
         return row
-    run, data = changed.scales[scale].run, artefact.scales[scale].run.data
+    run = config.override(row.of(chosen.run), settings.split())
     return replace(
         row,
         label=f"{label} | {settings}" if settings else label,
-        training=row.training or run.training,
-        rounds=row.rounds or run.rounds.rounds,
-        data=row.data or (run.data if run.data != data else None),
+        method=run.method,
+        training=run.training,
+        rounds=run.rounds.rounds,
+        data=run.data if row.data or run.data != chosen.run.data else None,
         trained_as="",
     )
 
