@@ -29,7 +29,7 @@ from coalface.local import Training
 from coalface.models.net import Net, Weights
 from coalface.reproduce.artefact import Artefact, Column, Scale, ScaleName
 from coalface.reproduce.bench import PERSONAL, Bench, Row, Test, finished
-from coalface.reproduce.real_lfw import RealArtefact, RealBench, joined
+from coalface.reproduce.real_lfw import ON_CELEBA, RealArtefact, RealBench, joined
 
 EACH, PROBES = 18, 4  # people of a client, and images of each person that nobody trains on
 START, CENTRAL = "start", "central"
@@ -109,9 +109,12 @@ class PersonalBench(RealBench):
 
     def _first(self, worlds: Mapping[Data, World]) -> Weights:
         """Trained on synthetic people, and then on CelebA."""
-        world = replace(next(iter(worlds.values())), public=self._synthetic())
-        start, _ = self._experiment(self.run, self.out / "start", world).start()
-        return self._on_celeba(start)
+        world = next(iter(worlds.values()))
+        assert world.public is not None
+        experiment = self._experiment(self.run, self.out / "start", replace(world, public=self._synthetic()))
+        start, _ = experiment.start()
+        folder = self.out / "start-celeba"
+        return experiment.stages.centrally("CelebA, for the server", folder, ON_CELEBA, world.public, start).models[0]
 
     def _dealt(self, faces: FaceSet, public: int, each: int) -> World:
         """The first people are public; the others go to clients in an order of this seed, so many to each."""
