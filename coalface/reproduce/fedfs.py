@@ -33,8 +33,8 @@ PRINTED = {
     "mobilenetv2": ((93.39, 96.45), (50.55, 55.42), (95.88, 98.76), (96.47, 99.22)),
 }
 
-# With T = 2, images of a person draw together below a temperature of 1/2 only; γ above 1 ties an image to itself. Chosen
-# on other people: benchmarks/personal_search.py.
+# With T = 2, images of a person draw together below a temperature of 1/2 only; γ above 1 ties an image to itself.
+# Chosen on other people, by benchmarks/personal_search.py.
 METHOD = FedFS(temperature=0.1, gamma=1.0)
 
 
