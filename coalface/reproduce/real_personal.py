@@ -145,10 +145,11 @@ def _places(faces: FaceSet) -> zip[tuple[torch.Tensor, torch.Tensor]]:
 COLUMNS: dict[str, Column] = {
     "LFW accuracy": ("LFW", "accuracy"),
     "LFW TAR@1%": ("LFW", "tar@0.01"),
-    "personal 1:1 TAR@1e-3": (PERSONAL, "tar@0.001"),
     "personal 1:1 TAR@1e-2": (PERSONAL, "tar@0.01"),
-    "personal 1:N TPIR@1e-2": (PERSONAL, "tpir@0.01"),
+    "personal 1:1 TAR@1e-1": (PERSONAL, "tar@0.1"),
+    "personal 1:N TPIR@1e-1": (PERSONAL, "tpir@0.1"),
     "AUROC": (PERSONAL, "auroc"),
+    "AUROC of pairs of probes": (PERSONAL, "auroc_pairs"),
 }
 
 ARTEFACTS: dict[str, Artefact] = {
