@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import time
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +65,7 @@ def search(options: argparse.Namespace) -> None:
     assert isinstance(artefact, Artefact)
     if options.set:
         artefact = artefact.changed(options.scale, options.set)
-    base = " ".join(options.set)
+    base, began = " ".join(options.set), time.perf_counter()
     place = f"{options.artefact}-{options.scale}-{hashlib.sha256(base.encode()).hexdigest()[:8]}"
     with Progress(quiet=True) as progress:
         for seed in options.seeds:
@@ -71,6 +73,8 @@ def search(options: argparse.Namespace) -> None:
             bench = artefact.bench(options.scale, seed, out, torch.device(options.device), progress, "search")
             for settings in options.tries:
                 for label in options.rows:
+                    if time.perf_counter() - began > options.stop_after:
+                        return
                     row = tried(artefact, options.scale, label, settings)
                     measured = bench.measure([row])[row.label]
                     line = {
@@ -91,21 +95,20 @@ def search(options: argparse.Namespace) -> None:
                     found.write_text(json.dumps(line) + "\n")
 
 
-COLUMNS = {  # heading -> test (None: the first), score
-    "fedfr-table1": {
-        "1:1 TAR@1e-4": (None, "tar@0.0001"),
-        "1:1 TAR@1e-3": (None, "tar@0.001"),
-        "personal, Θ_g": ("personal, generic", "tar@0.001"),
-        "personal, Θ_l": ("personal, local", "tar@0.001"),
-        "personal, own": ("personal", "tar@0.001"),
-        "public used": ("public", "used"),
-    },
-    "fedfs-table1": {
-        "AUROC, own": ("personal", "auroc"),
-        "AUROC, global": ("personal, generic", "auroc"),
-        "AUROC of pairs": ("personal", "auroc_pairs"),
-    },
+FEDFR: dict[str, tuple[str | None, str]] = {  # heading -> test (None: the first), score
+    "1:1 TAR@1e-4": (None, "tar@0.0001"),
+    "1:1 TAR@1e-3": (None, "tar@0.001"),
+    "personal, Θ_g": ("personal, generic", "tar@0.001"),
+    "personal, Θ_l": ("personal, local", "tar@0.001"),
+    "personal, own": ("personal", "tar@0.001"),
+    "public used": ("public", "used"),
 }
+FEDFS: dict[str, tuple[str | None, str]] = {
+    "AUROC, own": ("personal", "auroc"),
+    "AUROC, global": ("personal, generic", "auroc"),
+    "AUROC of pairs": ("personal", "auroc_pairs"),
+}
+COLUMNS = {"fedfr-table1": FEDFR, "chorus-personal": FEDFR, "fedfs-table1": FEDFS}
 
 
 def write_table(out: Path, results: Path) -> None:
@@ -158,6 +161,7 @@ def main() -> None:
     )
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="for all tries and their start")
     parser.add_argument("--seeds", type=int, nargs="+", default=[100])
+    parser.add_argument("--stop-after", type=float, default=inf, metavar="SECONDS", help="begin no try after so long")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("out/search"))
     options = parser.parse_args()
