@@ -115,7 +115,7 @@ def load(
         clients = Population(faces, partition.clients, caps, device=away, public=seen)
     probes = None
     if data.probe_images and elsewhere is None:
-        clients, probes = _held_out(clients, data.probe_images)
+        clients, probes = with_probes(clients, data.probe_images)
     public = Population(faces, (partition.public,), (data.public_images,), device=away) if partition.public else None
     test = _at_most(partition.subset(faces, partition.test), data.test_images)
     return World(public, clients, probes, test, partition)
@@ -128,7 +128,7 @@ def resident(images: Tensor, device: torch.device) -> Tensor:
     return images.to(device)
 
 
-def _held_out(clients: Population, images: int) -> tuple[Population, FaceView]:
+def with_probes(clients: Population, images: int) -> tuple[Population, FaceView]:
     """The last images of each of the clients' identities as probes, and the clients without them."""
     identities = torch.tensor([who for held in clients.clients for who in held])
     caps = torch.tensor(clients.images_each).repeat_interleave(torch.tensor([len(held) for held in clients.clients]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coalface.reproduce import fedface, fedfr, fedfs, fedfv, fedgpad, real_lfw, real_stills
+from coalface.reproduce import fedface, fedfr, fedfs, fedfv, fedgpad, real_lfw, real_personal, real_stills
 from coalface.reproduce.artefact import Artefact
 from coalface.reproduce.detectors import DetectorArtefact
 
@@ -13,5 +13,6 @@ ARTEFACTS: dict[str, Artefact | DetectorArtefact] = {
     **fedfs.ARTEFACTS,
     **fedgpad.ARTEFACTS,
     **real_lfw.ARTEFACTS,
+    **real_personal.ARTEFACTS,
     **real_stills.ARTEFACTS,
 }

@@ -101,6 +101,23 @@ def test_the_loss_by_hand() -> None:
     assert loss.tolist() == pytest.approx([0.75 * (far - 1) + 0.25 * far, far - 1])
 
 
+@pytest.mark.parametrize(("temperature", "draws_together"), [(1.0, False), (0.5, None), (0.1, True)])
+def test_images_of_a_person_draw_together_below_one_over_t_only(temperature: float, draws_together: Any) -> None:
+    """Two images 60° apart, T = 2. The labels are e², e¹: 0.73 and 0.27.
+
+    At temperature 1 the softmax has e¹, e^½: 0.62 and 0.38, more for the other image than the label, which is pushed
+    away. At 0.1 it has e¹⁰, e⁵: 0.993 and 0.007. At 1 / T the two are equal, and nothing moves.
+    """
+    v = torch.tensor([[1.0, 0.0], [0.5, math.sqrt(0.75)]])
+    z, among = v.clone().requires_grad_(), torch.ones(2, 2, dtype=torch.bool)
+    alpha = soft_labels(v @ v.T, among, gamma=1.0, sharpen=2.0, top=2)
+    assert alpha[0].tolist() == pytest.approx([0.731, 0.269], abs=1e-3)
+    (gradient,) = torch.autograd.grad(intra_subject(z, v, alpha, among, temperature).sum(), z)
+    moved = F.normalize(z.detach() - 0.01 * gradient, dim=1)
+    nearer = float(moved[0] @ v[1]) - 0.5
+    assert abs(nearer) < 1e-6 if draws_together is None else (nearer > 1e-4) is draws_together
+
+
 def test_padding_teaches_nobody() -> None:
     z, v, labels = features(1), features(2), torch.zeros(6, dtype=torch.int64)
     real = torch.tensor([True] * 4 + [False] * 2)
