@@ -93,7 +93,7 @@ def trained(
             order = seeding.generator(world.seed, "batches", round_, client)
             after, told = stepped(method, net, local, people[client], run, round_, order, replay)
             private[client] = method.keep(after)
-            changes.append(method.upload(broadcast, after, people[client]).detector)  # type: ignore[attr-defined]
+            changes.append(method.upload(broadcast, after, people[client]).detector)
             parts.append(told)
         server = replace(server, detector=moved(server.detector, mean_of(changes)))
         losses.append({part: statistics.mean(mine[part] for mine in parts) for part in parts[0]})
@@ -211,9 +211,9 @@ def judged(
                 mine = {}
                 for name in places:
                     own = homes[name][by]
-                    level = own.mean() if held != "raw" else 0.0
-                    spread = own.std().clamp(min=1e-6) if held == "z" else 1.0
-                    mine[name] = (scores[name][by] - level) / spread
+                    level = float(own.mean()) if held != "raw" else 0.0
+                    unit = max(float(own.std()), 1e-6) if held == "z" else 1.0
+                    mine[name] = (scores[name][by] - level) / unit
                 attack = {name: recordings.attack.cpu() for name, (recordings, _, _) in probes.items()}
                 whole = held == "raw" and by != "near"
                 chosen = {name: probes[name][2] | whole for name in names}
@@ -227,7 +227,7 @@ def judged(
 
 
 def runs(options: argparse.Namespace) -> DetectionRun:
-    scale = (fedgpad if options.world == "synthetic" else real_stills).SCALES[options.scale]
+    scale: DetectionRun = (fedgpad if options.world == "synthetic" else real_stills).SCALES[options.scale]
     run = replace(scale, width=options.width or scale.width)
     run = replace(run, training=replace(run.training, rate=options.rate or run.training.rate))
     rounds = options.rounds or run.rounds.rounds
