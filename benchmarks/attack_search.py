@@ -239,7 +239,10 @@ def searched(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     run.numerics.switch_on()
     stills = real_stills.Stills(options.data, options.cache) if options.world == "stills" else None
     worlds = {seed: World(options.world, seed, run, device, stills) for seed in options.seeds}
+    start = time.perf_counter()
     for variant in options.variants:
+        if time.perf_counter() - start > options.seconds:
+            return
         for seed, world in worlds.items():
             for user, names in world.protocols().items():
                 if options.users and user not in options.users:
@@ -269,6 +272,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.0)
     parser.add_argument("--width", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=1e9, help="no new variant after so many")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--cache", type=Path, default=Path("out/photographs"))

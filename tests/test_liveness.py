@@ -21,12 +21,12 @@ def test_features_are_what_the_last_layer_reads() -> None:
 
 
 def test_statistics_of_the_place_are_those_of_its_frames() -> None:
-    """Of the first batch norm they can be had by hand: mean and variance of what the first convolution gives out."""
+    """Of the first batch norm they can be had by hand, from what was sent (0 and 1) and the first convolution."""
     weights = NET.fresh(3)
     here = at_home(NET, weights, IMAGES)
     first = F.conv2d(scaled(IMAGES), weights.parameters["conv1.weight"], stride=2, padding=3)
-    torch.testing.assert_close(here.statistics["bn1.running_mean"], first.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(here.statistics["bn1.running_var"], first.var((0, 2, 3)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(here.statistics["bn1.running_mean"], first.mean((0, 2, 3)) / 2, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(here.statistics["bn1.running_var"], (1 + first.var((0, 2, 3))) / 2, rtol=1e-4, atol=1e-5)
     changed = [name for name, leaf in here.parameters.items() if leaf is not weights.parameters[name]]
     assert changed == ["fc.bias"]  # nothing is trained
     assert float(weights.statistics["bn1.running_var"].max()) == 1  # and what was sent is left as it was

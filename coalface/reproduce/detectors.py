@@ -118,7 +118,7 @@ class DetectorBench:
         measured = {}
         for row in rows:
             found = self._stage(row)
-            measured[row.label] = {**found, **found["levelled_at_home" if row.at_home else "as_sent"][row.target]}
+            measured[row.label] = {**found, **found["half_at_home" if row.at_home else "as_sent"][row.target]}
         return measured
 
     def _stage(self, row: Row) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class DetectorBench:
         rounds = done.stage.rounds()
         return {
             "as_sent": self._tested(detection, done.models, seen, world.dev, None),
-            "levelled_at_home": self._tested(
+            "half_at_home": self._tested(
                 detection, done.models, seen, world.dev_at_home, world.home | self._homes(users)
             ),
             "features": self._features(detection.net, done, seen) if self.keep_features else None,
