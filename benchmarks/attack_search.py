@@ -2,6 +2,7 @@
 
     python benchmarks/attack_search.py synthetic --variants plain cameras --seeds 10 11 --device cuda
     python benchmarks/attack_search.py stills --data PHOTOS --variants plain --seeds 10 11 --device cuda
+    python benchmarks/attack_search.py table out/search
 
 Synthetic users have seeds of their own. Real users are the training people of the set that is left out: tables test
 the others. Each trained detector is judged in many ways, as judging costs little: by its logit, its depth map, both, or
@@ -262,9 +263,60 @@ def searched(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 }  # fmt: skip
 
 
+WAYS = {
+    "as sent": "last sent logit raw",
+    "zero of the place": "last sent logit shift",
+    "half of the statistics, zero": "last half logit shift",
+    "all statistics, zero": "last home logit shift",
+    "by logit and depth, half, zero": "last half both shift",
+    "mean of later rounds, as sent": "calm sent logit raw",
+    "mean of later rounds, half, zero": "calm half logit shift",
+}
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """Mean HTER over users and seeds, by variant and way to judge; EER of the first in brackets."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("world", "scale", "width", "rate", "rounds", "variant"))
+        groups.setdefault(key, []).append(row)
+    lines = ["| world | variant | users, seeds | " + " | ".join(WAYS) + " |", "|---|---|---|" + "---|" * len(WAYS)]
+    for (world, scale, width, rate, rounds, variant), mine in groups.items():
+        users, seeds = ("".join(sorted({str(row[name]) for row in mine})) for name in ("user", "seed"))
+        cells = []
+        for way in WAYS.values():
+            hter, eer = (100 * statistics.mean(row["judged"][way][n] for row in mine) for n in (0, 1))
+            cells.append(f"{hter:.1f} ({eer:.1f})")
+        size = f"{world} {scale}, width {width}, rate {rate:g}, {rounds} rounds"
+        lines.append(f"| {size} | {variant} | {users}, {seeds} | " + " | ".join(cells) + " |")
+    made = sorted({f"{row['made']['hardware']}, {row['made']['date']}, commit {row['made']['commit']}" for row in rows})
+    return (
+        "# Contenders of attack detection, tried where no table looks\n\n"
+        "HTER (EER) in percent of frames, mean over users and seeds. Synthetic users have seeds that no table has; "
+        "real users are training people of the set that is left out. What the variants are stands in "
+        "benchmarks/attack_candidates.py; ways to judge, in benchmarks/attack_search.py.\n\n"
+        + "\n".join(lines)
+        + f"\n\n`python benchmarks/attack_search.py table out/search`, rows made on {'; '.join(made)}.\n"
+    )
+
+
+def table(folder: Path, out: Path) -> None:
+    """What was found, as attack_search.json and attack_search.md."""
+    files = sorted(folder.glob("*.jsonl"))
+    rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        row["judged"] = {way: row["judged"][way] for way in WAYS.values()}
+    (out / "attack_search.json").write_text(
+        "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8"
+    )
+    (out / "attack_search.md").write_text(page(rows), encoding="utf-8")
+    print(page(rows))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("world", choices=("synthetic", "stills"))
+    parser.add_argument("world", choices=("synthetic", "stills", "table"))
+    parser.add_argument("folder", nargs="?", type=Path, help="of table: where rows are")
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[10])
     parser.add_argument("--users", nargs="+", default=[])
@@ -276,8 +328,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--cache", type=Path, default=Path("out/photographs"))
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("out/search/rows.jsonl"))
     options = parser.parse_args()
+    if options.world == "table":
+        table(options.folder, Path("results"))
+        return
     options.out.parent.mkdir(parents=True, exist_ok=True)
     made = provenance.describe(torch.device(options.device))
     with options.out.open("a", encoding="utf-8") as file:
