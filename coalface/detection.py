@@ -140,11 +140,15 @@ class Detection:
         """
         several = models(method, server, stage)
         if not method.personal or stage is None:
-            return [self._judged(several, self.world.dev, replicates)]
+            return [self._judged(several, self.dev(), replicates)]
         names = list(self.world.dev)
         alone = zip([names[centre] for centre in stage.private.clients()], several, strict=True)
         # A centre on its own has nobody else's recordings to find a threshold with.
-        return [self._judged([model], {name: self.world.dev[name]}, replicates) for name, model in alone]
+        return [self._judged([model], {name: self.dev()[name]}, replicates) for name, model in alone]
+
+    def dev(self) -> dict[str, Recordings]:
+        """The centres' recordings that thresholds come from; at home, of people who are not in the home's frames."""
+        return self.world.dev_at_home if self.run.at_home else self.world.dev
 
     def _judged(self, detectors: list[Weights], dev_of: Mapping[str, Recordings], replicates: int) -> dict[str, Any]:
         def here(name: str, recordings: Recordings) -> Scored:

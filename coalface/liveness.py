@@ -10,7 +10,9 @@ from torch import Tensor
 from coalface.models.net import Net, Weights
 
 HOME_FRAMES = 256  # at most, that statistics are taken from
+HOME_SHARE = 0.5  # of the statistics at home
 MOMENTUM = 0.1  # of batch norm: torch's default, which all our networks have
+LAST_BIAS = {"fedgpad": "classifier.2.bias", "resnet18": "fc.bias"}  # of the layer that gives the logit
 
 
 def liveness(net: Net, detectors: Weights | Sequence[Weights], images: Tensor, batch: int = 256) -> Tensor:
@@ -29,9 +31,11 @@ def _one(net: Net, weights: Weights, images: Tensor, batch: int) -> Tensor:
 
 
 def at_home(net: Net, weights: Weights, live: Tensor) -> Weights:
-    """The detector with the batch-norm statistics of the place where it is used: those of live frames there, uint8 [n].
+    """The detector as it is used in one place, of which it gets live frames, uint8 [n].
 
-    Adaptive batch normalisation (Li et al. 2016), with nobody's labels: whoever uses a detector is alive.
+    Half of its batch-norm statistics are those of these frames (adaptive batch normalisation, Li et al. 2016): as many
+    as there are live frames in the batches that it was trained with. A logit of 0 is the mean one of these frames.
+    Nobody labels anything: whoever uses a detector is alive.
     """
     if len(live) < 2:
         raise ValueError(f"statistics need two live frames or more, not {len(live)}")
@@ -40,7 +44,13 @@ def at_home(net: Net, weights: Weights, live: Tensor) -> Weights:
     some = live[:: -(-len(live) // HOME_FRAMES)].to(device)
     with torch.no_grad():
         net(here, some, batch_statistics=True)  # moves statistics from zero by a tenth of the batch's
-    return Weights(weights.parameters, {name: leaf / MOMENTUM for name, leaf in here.statistics.items()})
+        statistics = {
+            name: (1 - HOME_SHARE) * weights.statistics[name] + HOME_SHARE * leaf / MOMENTUM
+            for name, leaf in here.statistics.items()
+        }
+        bias = weights.parameters[LAST_BIAS[net.name]]
+        mean = net(Weights(weights.parameters, statistics), some).mean(dim=0)
+    return Weights({**weights.parameters, LAST_BIAS[net.name]: bias - mean}, statistics)
 
 
 def features(net: Net, weights: Weights, images: Tensor, batch: int = 256) -> Tensor:

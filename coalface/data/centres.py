@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
-from coalface.data.recordings import ATTACKS, Recordings, join
+from coalface.data.recordings import ATTACKS, Recordings, hold_out, join
 
 FOUR = ("O", "C", "I", "M")  # OULU-NPU, CASIA-MFSD, Idiap Replay-Attack, MSU-MFSD: the paper's usual protocols
 
@@ -71,7 +71,8 @@ class DomainWorld:
     clients: Population
     dev: dict[str, Recordings]
     test: Recordings
-    home: dict[str, Tensor]  # domain -> live frames there, of nobody who is tested: for statistics of the place
+    home: dict[str, Tensor]  # domain -> live frames there, of nobody who trained or is tested; empty: not asked for
+    dev_at_home: dict[str, Recordings]  # centre -> its dev recordings of other people than those
 
 
 def load(
@@ -101,9 +102,14 @@ def load(
     train = {} if elsewhere else known("train", data.subjects)
     dev = known("dev", data.dev_subjects)
     test = drawn(data.target, "test", data.test_subjects)
-    places = {**train, data.target: drawn(data.target, "dev", data.dev_subjects)} if users_at_home else train
-    home = {name: held.images[held.live] for name, held in places.items()}
-    return DomainWorld(elsewhere or centres(list(train.values())), dev, test, home)
+    home, others = {}, {}
+    if users_at_home:
+        parted = {name: hold_out(recordings, 0.5, seed) for name, recordings in dev.items()}
+        others = {name: rest for name, (rest, _) in parted.items()}
+        places = {name: here for name, (_, here) in parted.items()}
+        places[data.target] = drawn(data.target, "dev", data.dev_subjects)
+        home = {name: held.images[held.live] for name, held in places.items()}
+    return DomainWorld(elsewhere or centres(list(train.values())), dev, test, home, others)
 
 
 def _only(kind: str, recordings: Recordings) -> Recordings:

@@ -42,7 +42,7 @@ class Row:
     target: str
     printed: tuple[float, ...] = ()  # the paper's HTER, EER and AUC; empty: the paper has no such row
     kinds: tuple[str, ...] = ()  # of attack, one for each centre; empty: all
-    at_home: bool = False  # whoever uses the detector takes batch-norm statistics from live frames of their own
+    at_home: bool = False  # whoever uses the detector sets its statistics and its zero by live frames of their own
     change: Callable[[DetectionRun], DetectionRun] | None = None  # of the scale's run, where this row trains otherwise
 
     @property
@@ -118,7 +118,7 @@ class DetectorBench:
         measured = {}
         for row in rows:
             found = self._stage(row)
-            measured[row.label] = {**found, **found["at_home" if row.at_home else "as_sent"][row.target]}
+            measured[row.label] = {**found, **found["half_at_home" if row.at_home else "as_sent"][row.target]}
         return measured
 
     def _stage(self, row: Row) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class DetectorBench:
 
     def _measured(self, run: DetectionRun, title: str, folder: Path) -> dict[str, Any]:
         folder.mkdir(parents=True, exist_ok=True)
-        world = load(run.data, run.seed, self.device, self._drawn)
+        world = load(run.data, run.seed, self.device, self._drawn, users_at_home=True)
         detection = Detection(run, folder, self.device, self.progress, self.command, world=world)
         done = detection.stages.stage(
             title, folder, run.method, world.clients, detection.first_weights(), run.rounds, run.training
@@ -150,8 +150,10 @@ class DetectorBench:
         seen = {name: self._drawn_for(name, "test", run.data.test_subjects) for name in users}
         rounds = done.stage.rounds()
         return {
-            "as_sent": self._tested(detection, done.models, seen, None),
-            "at_home": self._tested(detection, done.models, seen, world.home | self._homes(users)),
+            "as_sent": self._tested(detection, done.models, seen, world.dev, None),
+            "half_at_home": self._tested(
+                detection, done.models, seen, world.dev_at_home, world.home | self._homes(users)
+            ),
             "features": self._features(detection.net, done, seen) if self.keep_features else None,
             "engine": done.engine,
             "rounds": len(rounds),
@@ -169,6 +171,7 @@ class DetectorBench:
         detection: Detection,
         models: list[Weights],
         seen: Mapping[str, Recordings],
+        of_centres: Mapping[str, Recordings],
         homes: Mapping[str, Tensor] | None,
     ) -> dict[str, Any]:
         """By user: rates and curves, and how the centres' dev subjects fare at the same threshold."""
@@ -176,7 +179,7 @@ class DetectorBench:
         def here(name: str, recordings: Recordings) -> Scored:
             return scored(detection.scorer(models, homes[name] if homes else None), recordings)
 
-        dev = {name: here(name, recordings) for name, recordings in detection.world.dev.items()}
+        dev = {name: here(name, recordings) for name, recordings in of_centres.items()}
         seed = self.run.seed
         own = {name: judge(name, mine, dev, seed, replicates=0).as_dict() for name, mine in dev.items()}
         tested = {}

@@ -40,19 +40,17 @@ WHOLE = Sampling(frames=1, crop="centre")  # a still is taken whole
 DEV, TEST = 0.25, 0.5  # shares of the people that are held out of training; of N the test is its own
 
 
-def _scale(size: int, width: int, people: int, rounds: int) -> DetectionRun:
+def _scale(size: int, width: int, rate: float) -> DetectionRun:
     return DetectionRun(
         width=width,
-        data=DomainData(
-            target="N", centres=CENTRES["N"], size=size, subjects=people, dev_subjects=people // 2, videos=2, frames=2
-        ),
-        rounds=Rounds(rounds=rounds, checkpoint_every=rounds),
-        training=Training(rate=1e-3, batch=32, optimiser="adam", balanced=True),
+        data=DomainData(target="N", centres=CENTRES["N"], size=size, subjects=40, dev_subjects=20, videos=2, frames=2),
+        rounds=Rounds(rounds=18, checkpoint_every=18),
+        training=Training(rate=rate, batch=32, optimiser="adam", balanced=True),
         ends=(),
     )
 
 
-SCALES: dict[ScaleName, DetectionRun] = {"cpu": _scale(32, 8, 40, 18), "paper": _scale(64, 64, 40, 18)}
+SCALES: dict[ScaleName, DetectionRun] = {"cpu": _scale(32, 8, 1e-3), "gpu": _scale(64, 32, 3e-4)}
 
 
 @dataclass

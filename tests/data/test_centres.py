@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -64,11 +66,22 @@ def test_a_world_asks_for_each_split_once() -> None:
 def test_a_centre_may_know_one_kind_of_attack() -> None:
     """Live recordings (0) stay, and the named kind: O keeps prints (1), C replays (4); users meet all."""
     data = DomainData(target="M", centres=("O", "C"), kinds=("print", "replay"))
-    world = load(data, 0, torch.device("cpu"), lambda *_: greys([0, 1, 4, 2], first=0), users_at_home=True)
+    world = load(data, 0, torch.device("cpu"), lambda *_: greys([0, 1, 4, 2], first=0))
     assert [held.attack.tolist() for held in world.dev.values()] == [[0, 1], [0, 4]]
     assert world.test.attack.tolist() == [0, 1, 4, 2] and world.clients.counts().tolist() == [2, 2]
-    assert {name: len(live) for name, live in world.home.items()} == {"O": 1, "C": 1, "M": 1}
     with pytest.raises(ValueError, match="2 centres and 1 kinds"):
         DomainData(target="M", centres=("O", "C"), kinds=("print",))
     with pytest.raises(ValueError, match="no attack 'mask'"):
         DomainData(target="M", centres=("O",), kinds=("mask",))
+
+
+def test_live_frames_of_a_place_are_of_people_who_set_no_threshold() -> None:
+    """Two people, each with a live frame and a print: one is at home, the other one's two frames find the threshold."""
+    two = replace(greys([0, 0, 1, 1], first=0), subject=torch.tensor([7, 8, 7, 8]))
+    data = DomainData(target="M", centres=("O", "C"))
+    assert load(data, 0, torch.device("cpu"), lambda *_: two).home == {}
+    world = load(data, 0, torch.device("cpu"), lambda *_: two, users_at_home=True)
+    assert {name: len(live) for name, live in world.home.items()} == {"O": 1, "C": 1, "M": 2}
+    for name, others in world.dev_at_home.items():
+        at_home = 7 if int(world.home[name][0, 0, 0, 0]) == 0 else 8
+        assert others.subject.tolist() == [15 - at_home] * 2 and others.attack.tolist() == [0, 1]
