@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="SEED")
     parser.add_argument("--cohort", type=int, default=COHORT, help="of four times as many clients, twice above 64")
+    parser.add_argument("--no-pictures", action="store_true", help="leave attacks 4 and 5 out")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="for what is trained or searched for")
     parser.add_argument("--parts", type=Path, default=Path("out/audit_matrix"), help="what is measured, and is kept")
     parser.add_argument("--collect", action="store_true", help="measure nothing: write the tables and pictures")
@@ -75,7 +76,9 @@ def main() -> None:
         for seed in options.seeds:
             left = [name for name in options.methods if not part(options.parts, name, seed, options.cohort).exists()]
             if left:
-                measure(options.parts, left, seed, options.cohort, progress, torch.device(options.device))
+                small = options.cohort == COHORT and not options.no_pictures
+                effort = TRYING if small else replace(TRYING, judge_epochs=1, inversions=0, decoder_epochs=0)
+                measure(options.parts, left, seed, options.cohort, effort, progress, torch.device(options.device))
 
 
 def made(name: str) -> Method:
@@ -87,10 +90,15 @@ def part(folder: Path, method: str, seed: int, cohort: int) -> Path:
 
 
 def measure(
-    folder: Path, methods: Sequence[str], seed: int, cohort: int, progress: Progress, device: torch.device
+    folder: Path,
+    methods: Sequence[str],
+    seed: int,
+    cohort: int,
+    effort: Effort,
+    progress: Progress,
+    device: torch.device,
 ) -> None:
     """Attack these methods, one file each."""
-    effort = TRYING if cohort == COHORT else replace(TRYING, inversions=0, decoder_epochs=0)
     attacker = Attacker.prepared(32, "easy", effort, seed, progress, device)
     run = audit(made(methods[0]), seed, ROUNDS if cohort == COHORT else FEWER_ROUNDS)
     clients = cohort * (4 if cohort <= 64 else 2)
