@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coalface import provenance
+from coalface import provenance, seeding
 from coalface.algorithms.chorus import Chorus
 from coalface.config import method_named
 from coalface.data.contact_sheet import contact_sheet
 from coalface.method import Method
 from coalface.metrics.intervals import wilson
 from coalface.privacy.audits.audit import Attacker, Effort, Setting, audited, of_method, standard_views
+from coalface.privacy.audits.gradient_inversion import gradient_inversion
 from coalface.privacy.audits.result import AuditResult
 from coalface.recipes.audit import audit
 from coalface.report.png import encode_png
@@ -60,6 +62,8 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="SEED")
     parser.add_argument("--cohort", type=int, default=COHORT, help="of four times as many clients, twice above 64")
+    parser.add_argument("--no-pictures", action="store_true", help="leave attacks 4 and 5 out")
+    parser.add_argument("--inversions", action="store_true", help="attack 4 alone, one step, beside the others' files")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="for what is trained or searched for")
     parser.add_argument("--parts", type=Path, default=Path("out/audit_matrix"), help="what is measured, and is kept")
     parser.add_argument("--collect", action="store_true", help="measure nothing: write the tables and pictures")
@@ -71,11 +75,17 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     options.parts.mkdir(parents=True, exist_ok=True)
+    if options.inversions:
+        with Progress() as progress:
+            invert(options.parts, options.methods, options.seeds[0], progress, torch.device(options.device))
+        return
     with Progress() as progress:
         for seed in options.seeds:
             left = [name for name in options.methods if not part(options.parts, name, seed, options.cohort).exists()]
             if left:
-                measure(options.parts, left, seed, options.cohort, progress, torch.device(options.device))
+                small = options.cohort == COHORT and not options.no_pictures
+                effort = TRYING if small else replace(TRYING, judge_epochs=1, inversions=0, decoder_epochs=0)
+                measure(options.parts, left, seed, options.cohort, effort, progress, torch.device(options.device))
 
 
 def made(name: str) -> Method:
@@ -87,10 +97,15 @@ def part(folder: Path, method: str, seed: int, cohort: int) -> Path:
 
 
 def measure(
-    folder: Path, methods: Sequence[str], seed: int, cohort: int, progress: Progress, device: torch.device
+    folder: Path,
+    methods: Sequence[str],
+    seed: int,
+    cohort: int,
+    effort: Effort,
+    progress: Progress,
+    device: torch.device,
 ) -> None:
     """Attack these methods, one file each."""
-    effort = TRYING if cohort == COHORT else replace(TRYING, inversions=0, decoder_epochs=0)
     attacker = Attacker.prepared(32, "easy", effort, seed, progress, device)
     run = audit(made(methods[0]), seed, ROUNDS if cohort == COHORT else FEWER_ROUNDS)
     clients = cohort * (4 if cohort <= 64 else 2)
@@ -112,12 +127,37 @@ def measure(
         part(folder, name, seed, cohort).write_text(json.dumps(found, indent=1) + "\n")
 
 
+def invert(folder: Path, methods: Sequence[str], seed: int, progress: Progress, device: torch.device) -> None:
+    """Attack 4 on these methods, one step, on as many people as TRYING says."""
+    attacker = Attacker.prepared(32, "easy", TRYING, seed, progress, device)
+    setting = Setting.prepared(audit(made(methods[0]), seed, ROUNDS), progress, device)
+    for name in methods:
+        began = time.process_time()
+        case = replace(of_method(setting, made(name), attacker, progress), name=name)
+        results = []
+        for view in standard_views(NOISE):
+            luck = seeding.generator(seed, "gradient inversion, 1", view.name)
+            found = gradient_inversion(case, view, luck, attacker.judge, 1, TRYING.inversions, TRYING.iterations)
+            results += [found] if found else []
+            progress.say(line(results[-1]))
+        for attack, sheet in sheets(results):
+            (folder / f"{name}_{attack.replace(', ', '_').replace(' ', '_')}.png").write_bytes(encode_png(sheet))
+        rows = [{"seed": seed, "cohort": COHORT, **result.as_dict()} for result in results]
+        told = {"seconds": round(time.process_time() - began, 1), "results": rows, "made": provenance.describe(device)}
+        place = folder / f"{name.replace('/', '.')}-inversion_{seed}_{COHORT}.json"
+        place.write_text(json.dumps(told, indent=1) + "\n")
+
+
 def collect(folder: Path, out: Path, images: Path) -> None:
     """The tables of everything that was measured, and its pictures."""
     parts = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     if not parts:
         raise SystemExit(f"nothing was measured in {folder}: run this without --collect first")
     rows = [row for found in parts for row in found["results"]]
+    most = Counter[tuple[str, str, str, int, int]]()  # of attack 4 there may be two: that on more people counts
+    for row in rows:
+        most[_cell(row)] = max(most[_cell(row)], row["details"]["people"])
+    rows = [row for row in rows if row["details"]["people"] == most[_cell(row)]]
     rows.sort(key=lambda row: (METHODS.index(row["against"]), row["seed"]))  # stable: attacks and views as they came
     seeds = sorted({row["seed"] for row in rows})
     report: dict[str, Any] = {
@@ -138,6 +178,10 @@ def collect(folder: Path, out: Path, images: Path) -> None:
     for name in SHOWN:
         if (folder / f"{name}.png").exists():
             (images / f"audit_{name}.png").write_bytes((folder / f"{name}.png").read_bytes())
+
+
+def _cell(row: dict[str, Any]) -> tuple[str, str, str, int, int]:
+    return row["against"], row["attack"], row["view"], row["seed"], row["cohort"]
 
 
 def sheets(results: Sequence[AuditResult]) -> Iterator[tuple[str, Tensor]]:

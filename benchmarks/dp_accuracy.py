@@ -1,17 +1,18 @@
-"""Accuracy against ε: methods under user-level noise, on synthetic people with one phone each, all called every round.
+"""Accuracy against ε: methods under user-level noise, on synthetic people with one phone each.
 
-    python benchmarks/dp_accuracy.py --search METHOD [--clients 2000] [--seed 100]   # rates, clips and rounds
-    python benchmarks/dp_accuracy.py --plan                                # commands, with the noise of each ε
-    python benchmarks/dp_accuracy.py --clients N --seed S --methods M … --noise Z …
+    python benchmarks/dp_accuracy.py --search METHOD … [--clients 250] [--seed 100]   # rates, clips and rounds
+    python benchmarks/dp_accuracy.py --account                             # the noise of each ε, for dp_plan.py
+    python benchmarks/dp_accuracy.py --seed S [--clients 1000 10000] [--device cuda]
     python benchmarks/dp_accuracy.py --collect                             # tables and figure of what was measured
 
-Everybody is called in every round and takes one step on its four photographs: so many Gaussian mechanisms compose
-exactly, which for the same ε allows less than half the noise of small cohorts under the sampling bound. All cells of a
-command start from the same pre-trained network. FedFace and FedFV reveal a template of each client, so that no ε is
-stated for them, whatever the noise: they are run with the noise that fedavg has at that ε.
+All clients are called in every round and take one step on one of their four photographs (FedFV: half of them, as it
+sends mixtures of people who are not called). Gaussian mechanisms then compose exactly; under the bound for samples of
+one in ten, the same ε would take more than twice the noise on the mean. All cells of a command and a number of clients
+start from the same pre-trained network. FedFace and FedFV reveal a template of each client, so that
+no ε is stated for them, whatever the noise: they are run with the noise on the mean that fedavg has at that ε.
 
 Clips are fixed: numbers that were chosen on other people. A cell is one file in --parts and is not measured again.
-Training needs no dp-accounting; --plan and --collect do.
+Training needs no dp-accounting; --account and --collect do.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
@@ -39,13 +41,15 @@ from dp_plan import (
     IMAGES,
     IMAGES_A_ROUND,
     METHODS,
+    NOISE,
     RATES,
     ROUNDS,
     WORLD,
+    called,
     noise_of,
 )
 from dp_report import collect
-from dp_rounds import Step, begun, played
+from dp_rounds import Step, begun, drawn, played
 
 from coalface import config, provenance, seeding
 from coalface.config import Run
@@ -55,8 +59,8 @@ from coalface.report.progress import Progress
 
 SCORES = ("accuracy", "tar@0.01")
 SEARCHED = {"hinge": (0.25, 0.5, 1.0, 2.0), "softmax": (0.02, 0.05, 0.1)}  # rates
-NOISES = (1.2e-4, 4e-4, 1.1e-3)  # on the mean, in clips, over √rounds: ε = 8 and 2 for 10,000 clients; 8 for 1,000
-AT_ROUNDS = (15, 30, 60, 120)
+NOISES = (3.5e-4, 1e-3, 3.5e-3)  # on the mean, in clips, over √rounds: ε = 8, 2, 0.5 for 10,000, 50, 8, 2 for 1,000
+AT_ROUNDS = (10, 15, 20, 30, 60, 120)
 
 
 class Bench:
@@ -76,19 +80,23 @@ class Bench:
         found = self.verification.scores([weights])
         return {name: found[name] for name in SCORES}
 
-    def trained(self, name: str, step: Step, rounds: int, drop: bool = True) -> dict[str, Any]:
-        """One method to the end; scores at some rounds, and how long changes were."""
-        method = config.method_named(name)()
+    def trained(self, name: str, step: Step, rounds: int, cohort: int) -> dict[str, Any]:
+        """One method to the end; scores at some rounds, how long changes were, and how often anybody was called."""
+        method, clients = config.method_named(name)(), len(self.images)
         luck = torch.Generator(self.device).manual_seed(seeding.derive(self.seed, name, f"{step}"))
-        state, curve, norms = begun(method, self.net, self.start, self.images), {}, torch.zeros(1)
+        state, curve, norms = begun(method, self.net, self.start, clients), {}, torch.zeros(1)
+        times = torch.zeros(clients, dtype=torch.int64, device=self.device)
         for round_ in range(1, rounds + 1):
-            state, norms = played(method, self.net, state, self.images, step, round_ == 1, luck)
+            those = drawn(method, clients, cohort, luck)
+            times[those] += 1
+            state, norms = played(method, self.net, state, self.images, those, step, luck)
             if round_ in AT_ROUNDS or round_ == rounds:
                 curve[round_] = self.scores(state.backbone)
             if round_ == 2:
                 early = norms.quantile(torch.tensor([0.1, 0.5, 0.9], device=norms.device)).tolist()
         late = norms.quantile(torch.tensor([0.1, 0.5, 0.9], device=norms.device)).tolist()
-        return {"curve": curve, "norms in round 2": early, "norms in the last round": late}
+        told = {"norms in round 2": early, "norms in the last round": late}
+        return {"cohort": cohort, "most": int(times.max()), "curve": curve, **told}
 
 
 def planned(clients: int, seed: int, world: str) -> Run:
@@ -100,25 +108,40 @@ def planned(clients: int, seed: int, world: str) -> Run:
 
 
 def measure(options: argparse.Namespace, device: torch.device) -> None:
-    """One command: so many clients, one seed, some methods and noises, from one start."""
-    clients, seed, bench = options.clients, options.seed, None
-    for name in options.methods:
-        for noise in options.noise:
-            place = options.parts / f"{name.replace('/', '.')}_{clients}_{noise:g}_{seed}.json"
-            if place.exists():
-                continue
-            bench = bench or Bench(clients, seed, device)
-            began, rounds = time.perf_counter(), ROUNDS
-            clip = CLIPS[name] if noise else 0.0
-            step = Step(RATES[name], clip, noise, CHORD * noise if name == "chorus" else 0.0, IMAGES_A_ROUND)
-            found = {
-                "method": name, "clients": clients, "noise": noise, "seed": seed, "rounds": rounds,
-                "rate": step.rate, "clip": clip, "start": bench.before, **bench.trained(name, step, rounds),
-                "seconds": round(time.perf_counter() - began, 1), "made": provenance.describe(device),
-            }  # fmt: skip
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(json.dumps(found, indent=1) + "\n")
-            print(json.dumps({key: value for key, value in found.items() if key != "made"}), flush=True)
+    """One command: a seed, some numbers of clients, and every method at every ε, from one start for each number.
+
+    It looks at the clock between two cells, and begins none that would be late.
+    """
+    began, longest = time.perf_counter(), 0.0
+    benches: dict[int, Bench] = {}
+    for target, clients, name in cells(options.clients, options.methods):
+        place = options.parts / f"{name.replace('/', '.')}_{clients}_{target:g}_{options.seed}.json"
+        if place.exists():
+            continue
+        if time.perf_counter() - began + longest > options.seconds:
+            return
+        bench = benches[clients] = benches.get(clients) or Bench(clients, options.seed, device)
+        first, noise = time.perf_counter(), NOISE[clients][name][target] if target else 0.0
+        clip = CLIPS[name] if noise else 0.0
+        step = Step(RATES[name], clip, noise, CHORD * noise if name == "chorus" else 0.0, IMAGES_A_ROUND)
+        found = {
+            "method": name, "clients": clients, "target": target, "noise": noise, "seed": options.seed,
+            "rounds": ROUNDS, "rate": step.rate, "clip": clip, "start": bench.before,
+            **bench.trained(name, step, ROUNDS, called(name, clients)),
+            "seconds": round(time.perf_counter() - first, 1), "made": provenance.describe(device),
+        }  # fmt: skip
+        longest = max(longest, found["seconds"])
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(found, indent=1) + "\n")
+        print(json.dumps({key: value for key, value in found.items() if key != "made"}), flush=True)
+
+
+def cells(several: list[int], methods: list[str]) -> Iterator[tuple[float, int, str]]:
+    """ε (0: no noise), clients and method, in the order of what is wanted most."""
+    for turn in range(4):
+        for clients in sorted(several, reverse=True):
+            for name in methods:
+                yield (0.0, *EPSILONS[clients])[turn], clients, name
 
 
 def search(options: argparse.Namespace, device: torch.device) -> None:
@@ -127,7 +150,7 @@ def search(options: argparse.Namespace, device: torch.device) -> None:
     On people of another seed than any table's. ``relative`` noise is that on the mean, in clips, over √rounds. It looks
     at the clock between two runs, and begins none that would be late.
     """
-    began, clients = time.perf_counter(), options.clients
+    began, clients = time.perf_counter(), options.clients[0]
     for world in options.worlds:
         bench = Bench(clients, options.seed, device, world)
         for name in options.search:
@@ -140,12 +163,12 @@ def search(options: argparse.Namespace, device: torch.device) -> None:
                 if time.perf_counter() - began + longest > options.seconds:
                     return
                 rate, clip, relative = plans.pop(0)
-                noise = relative * sqrt(ROUNDS) * clients
-                grouped = CHORD * noise if name == "chorus" else 0.0
+                noise = relative * sqrt(ROUNDS) * (clients if name != "fedfv" else clients // 2)
+                step = Step(rate, clip, noise, CHORD * noise if name == "chorus" else 0.0, IMAGES_A_ROUND)
                 first = time.perf_counter()
                 row = {"world": world, "method": name, "clients": clients, "seed": options.seed, "rate": rate,
                        "clip": clip, "relative": relative, "start": bench.before,
-                       **bench.trained(name, Step(rate, clip, noise, grouped, IMAGES_A_ROUND), ROUNDS),
+                       **bench.trained(name, step, ROUNDS, clients if name != "fedfv" else clients // 2),
                        "seconds": round(time.perf_counter() - first, 1),
                        "made": provenance.describe(device)}  # fmt: skip
                 rows.append(row)
@@ -158,20 +181,15 @@ def search(options: argparse.Namespace, device: torch.device) -> None:
                     plans = [(best["rate"], part * usual, noise) for noise in NOISES for part in (1.0, 0.3)]
 
 
-def plan(seeds: int) -> None:
-    for clients in CLIENTS:
-        noises = " ".join(f"{noise_of(target, clients):g}" for target in EPSILONS[clients])
-        for seed in range(seeds):
-            print(
-                f"python benchmarks/dp_accuracy.py --clients {clients} --seed {seed} --methods {' '.join(METHODS)} "
-                f"--noise 0 {noises}"
-            )
+def account() -> None:
+    """The noise of each ε, as text for dp_plan.py: the machine that trains need not have dp-accounting."""
+    noise = {n: {m: {t: noise_of(t, m, n) for t in EPSILONS[n]} for m in METHODS} for n in CLIENTS}
+    print(f"NOISE = {noise}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--plan", action="store_true", help="print the commands")
-    parser.add_argument("--seeds", type=int, default=3, help="of --plan")
+    parser.add_argument("--account", action="store_true", help="print the noise of each ε")
     parser.add_argument("--search", nargs="+", choices=METHODS, help="try rates, clips and noises of these methods")
     parser.add_argument("--worlds", nargs="+", default=[WORLD], help="of --search: conditions, public:private")
     parser.add_argument("--rates", nargs="+", type=float, help="of --search")
@@ -180,8 +198,7 @@ def main() -> None:
     )
     parser.add_argument("--collect", action="store_true", help="measure nothing: write tables and figure")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--clients", type=int, default=1000)
-    parser.add_argument("--noise", type=float, nargs="+", default=[0.0])
+    parser.add_argument("--clients", type=int, nargs="+", default=list(CLIENTS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--parts", type=Path, default=Path("out/dp_accuracy"), help="what was measured, and is kept")
@@ -191,8 +208,8 @@ def main() -> None:
     device = torch.device(
         ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
     )
-    if options.plan:
-        plan(options.seeds)
+    if options.account:
+        account()
     elif options.collect:
         collect(options.parts, options.out, options.images)
     elif options.search:

@@ -10,31 +10,56 @@ from coalface.privacy import account
 METHODS = ("fedavg/positive-only", "fedface", "fedfv", "chorus")
 REVEAL = ("fedface", "fedfv")
 CLIENTS = (1000, 10_000)
-EPSILONS = {1000: (50.0, 8.0, 2.0), 10_000: (8.0, 2.0, 0.5)}
+COHORTS = {1000: 1000, 10_000: 10_000}  # all: sums then compose exactly, and for one ε noise is less than half
+EPSILONS = {1000: (8.0, 50.0, 2.0), 10_000: (2.0, 8.0, 0.5)}  # what is wanted most comes first
 IMAGES = 4  # of each client
 IMAGES_A_ROUND = 1  # of these
-ROUNDS = 60
-RATES = {"fedavg/positive-only": 2.0, "fedface": 2.0, "fedfv": 0.5, "chorus": 0.5}  # of a client's one step
-CLIPS = {"fedavg/positive-only": 0.5, "fedface": 0.5, "fedfv": 0.5, "chorus": 0.5}  # of its change
+ROUNDS = 20
+RATES = {"fedavg/positive-only": 0.25, "fedface": 0.25, "fedfv": 0.02, "chorus": 0.02}  # of a client's one step
+CLIPS = {"fedavg/positive-only": 0.05, "fedface": 0.1, "fedfv": 0.15, "chorus": 0.15}  # of its change
 CHORD = 10.0  # noise on a choir's sum, over that on the sum of updates: next to nothing of the budget is for chords
+NOISE: dict[int, dict[str, dict[float, float]]] = {  # on the sum, in clips, as `dp_accuracy.py --account` prints it
+    1000: {
+        "fedavg/positive-only": {8.0: 4.86, 50.0: 1.27, 2.0: 15.5},
+        "fedface": {8.0: 4.86, 50.0: 1.27, 2.0: 15.5},
+        "fedfv": {8.0: 2.43, 50.0: 0.635, 2.0: 7.75},
+        "chorus": {8.0: 4.88, 50.0: 1.28, 2.0: 15.6},
+    },
+    10_000: {
+        "fedavg/positive-only": {2.0: 17.8, 8.0: 5.37, 0.5: 62.9},
+        "fedface": {2.0: 17.8, 8.0: 5.37, 0.5: 62.9},
+        "fedfv": {2.0: 8.9, 8.0: 2.69, 0.5: 31.4},
+        "chorus": {2.0: 17.9, 8.0: 5.4, 0.5: 63.3},
+    },
+}
 WORLD = "easy:standard"  # conditions of the server's public photographs, and of everybody else's
 
 
-def epsilon(method: str, clients: int, noise: float, rounds: int) -> float | None:
-    """After so many rounds of everybody; None where templates are revealed."""
+def called(method: str, clients: int) -> int:
+    """How many clients a round has. FedFV sends mixtures of people who are not called: there it is half of all."""
+    return min(COHORTS[clients], clients // 2) if method == "fedfv" else COHORTS[clients]
+
+
+def epsilon(method: str, clients: int, noise: float, rounds: int, most: int) -> float | None:
+    """After so many rounds, with nobody in more sums than ``most``; None where templates are revealed."""
     if method in REVEAL or not noise:
         return None
-    multiplier = account.combined(noise, CHORD * noise) if method == "chorus" else noise
-    book = account.Account(multiplier, 0.1 / clients, clients, clients, sample_is_secret=False)
-    book.rounds, book.sums_of = rounds, Counter({0: rounds})
+    chorus = method == "chorus"
+    multiplier = account.combined(noise, CHORD * noise) if chorus else noise
+    book = account.Account(multiplier, 0.1 / clients, COHORTS[clients], clients, sample_is_secret=not chorus)
+    book.rounds, book.sums_of = rounds, Counter({0: most})
     return book.readers()
 
 
-def noise_of(target: float, clients: int) -> float:
-    """The multiplier at which fedavg's rounds come to this ε."""
+def noise_of(target: float, method: str, clients: int) -> float:
+    """The multiplier at which the rounds come to this ε; of a method that reveals, fedavg's noise on the mean."""
+    if method in REVEAL:
+        return float(f"{noise_of(target, METHODS[0], clients) * called(method, clients) / COHORTS[clients]:.3g}")
+    share = ROUNDS * COHORTS[clients] / clients
+    most = round(share + 3 * sqrt(share * (1 - COHORTS[clients] / clients)))  # of thousands, some are called as often
     low, high = 0.01, 1000.0
     while high / low > 1.002:
         middle = sqrt(low * high)
-        found = epsilon(METHODS[0], clients, middle, ROUNDS)
+        found = epsilon(method, clients, middle, ROUNDS, most)
         low, high = (low, middle) if found is not None and found <= target else (middle, high)
     return float(f"{high:.3g}")

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from dp_plan import CLIENTS, EPSILONS, IMAGES, IMAGES_A_ROUND, METHODS, REVEAL, ROUNDS, WORLD, epsilon, noise_of
+from dp_plan import CLIENTS, EPSILONS, IMAGES, IMAGES_A_ROUND, METHODS, REVEAL, ROUNDS, WORLD, epsilon
 
 from coalface.report.drawing import INK, SERIES, Figure, canvas
 from coalface.report.figures import save
@@ -21,14 +21,14 @@ def collect(parts: Path, out: Path, images: Path) -> None:
     """One row for each method, number of clients and noise; seeds together. And the search beside it."""
     found = [json.loads(path.read_text()) for path in sorted(parts.glob("*_*_*_*.json"))]
     if not found:
-        raise SystemExit(f"nothing was measured in {parts}: begin with --plan")
+        raise SystemExit(f"nothing was measured in {parts}: measure a seed first")
     for row in found:
-        row["epsilon"] = epsilon(row["method"], row["clients"], row["noise"], row["rounds"])
+        row["epsilon"] = epsilon(row["method"], row["clients"], row["noise"], row["rounds"], row["most"])
     made = [row.pop("made") for row in found]
     found.sort(key=lambda row: (row["clients"], METHODS.index(row["method"]), row["noise"], row["seed"]))
     report = {
-        "command": "each line of `python benchmarks/dp_accuracy.py --plan`, then `--collect`",
-        "what": f"{ROUNDS} rounds; all clients are called in every one, and take one step on {IMAGES_A_ROUND} of their "
+        "command": "`python benchmarks/dp_accuracy.py --seed S --device cuda` for S = 0, 1, 2, then `--collect`",
+        "what": f"{ROUNDS} rounds of all clients (FedFV: of half), who take a step on {IMAGES_A_ROUND} of their "
         f"{IMAGES} photographs; the server begins with feduv_cnn_small (406 thousand parameters, 32 pixels), "
         f"which knows 40 public people under {WORLD.split(':')[0]} conditions, everybody else's are "
         f"{WORLD.split(':')[1]}; δ is a tenth of one over the clients",
@@ -41,12 +41,12 @@ def collect(parts: Path, out: Path, images: Path) -> None:
     (out / "dp_accuracy.json").write_text(json.dumps(report, indent=1) + "\n")
     groups: dict[tuple[int, str, float], Rows] = {}
     for row in found:
-        groups.setdefault((row["clients"], row["method"], row["noise"]), []).append(row)
+        groups.setdefault((row["clients"], row["method"], row["target"]), []).append(row)
     header = ["clients", "method", "noise, in clips", "ε", "accuracy, %", "over the start", "TAR@1 %", "over the start"]
     cells = [
-        [f"{clients:,}", method, f"{noise:g}", spoken(rows), *both(rows, "accuracy"), *both(rows, "tar@0.01"),
-         str(len(rows))]
-        for (clients, method, noise), rows in groups.items()
+        [f"{clients:,}", method, f"{rows[0]['noise']:g}", spoken(rows), *both(rows, "accuracy"),
+         *both(rows, "tar@0.01"), str(len(rows))]
+        for (clients, method, _), rows in groups.items()
     ]  # fmt: skip
     text = f"# Accuracy against ε\n\n{report['what']}. Verification of 300 people who take no part; mean and standard "
     text += "deviation over the seeds; gains are over each seed's own start.\n\n"
@@ -64,11 +64,9 @@ def drawn(groups: dict[tuple[int, str, float], Rows]) -> Figure:
     """Gain against ε, a panel for each number of clients; dashed: the same noise, and no ε. ∞ is without noise."""
     with canvas(5.2, 5.6, len(CLIENTS)) as (figure, panels):
         for clients, axes in zip(CLIENTS, panels, strict=True):
-            targets = {noise_of(target, clients): target for target in EPSILONS[clients]}
             for colour, method in zip(SERIES, METHODS, strict=False):
-                found = {noise: rows for (n, name, noise), rows in groups.items() if (n, name) == (clients, method)}
-                points = [(targets.get(noise, FREE), gains(rows)) for noise, rows in found.items()]
-                points.sort()
+                found = {at: rows for (n, name, at), rows in groups.items() if (n, name) == (clients, method)}
+                points = sorted((target or FREE, gains(rows)) for target, rows in found.items())
                 middle = [statistics.mean(values) for _, values in points]
                 around = [statistics.stdev(values) if len(values) > 1 else 0.0 for _, values in points]
                 line = "o--" if method in REVEAL else "o-"
@@ -115,7 +113,9 @@ def search_table(rows: Rows) -> str:
     text += (
         "private*: the conditions of the server's photographs and of everybody else's. *Images*: of each client in a "
     )
-    text += "round. The noises are those that 10,000 clients have on the mean at ε = 8 and 2, and 1,000 at ε = 8.\n\n"
+    text += (
+        "round. The noises are about those of ε = 8, 2 and 0.5 for 10,000 clients and of ε = 50, 8 and 2 for 1,000.\n\n"
+    )
     text += markdown_table(cells, header)
     text += f"\n`python benchmarks/dp_accuracy.py --search METHOD` on {made[0]['hardware']}, {made[0]['date']}, commit "
     return f"{text}{', '.join(sorted({entry['commit'] for entry in made}))}.\n"

@@ -1,8 +1,8 @@
-"""Private rounds for very many one-identity clients at once: everybody takes one step, every change is clipped.
+"""Private rounds of very many one-identity clients at once: those called take one step, every change is clipped.
 
-What ``Federation`` with ``privacy.dp`` computes when all clients are called and each takes one plain step, by the
-methods' own objectives, without a Python object for each client; a test holds the two against each other. For
-benchmarks only: there are no checkpoints, no ledger and no faults here.
+What ``Federation`` with ``privacy.dp`` computes when each client takes one plain step, by the methods' own objectives,
+without a Python object for each client; a test holds the two against each other. For benchmarks only: there are no
+checkpoints, no ledger and no faults here.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class State:
 
     backbone: Weights
     embeddings: Tensor  # [N, d]
+    known: Tensor  # bool [N]: who was called before, and so has one
     chords: Tensor  # [choirs, 1, d]; of methods other than chorus, none
     heard: Tensor  # [choirs]
 
@@ -46,56 +47,73 @@ class Step:
     group_noise: float = 0.0  # on each number of a choir's sum; voices are of length 1
     images: int = 0  # of each client, drawn anew; 0 takes all
     flip: bool = True
-    together: int = 1000  # clients in one pass
+    together: int = 2500  # clients in one pass
 
 
-def begun(method: Method, net: Net, start: Weights, images: Tensor) -> State:
-    """Before the first round: everybody's class embedding is the mean feature of its images [N, n, 3, H, W]."""
-    with torch.no_grad():
-        features = torch.cat([F.normalize(net(start, some.flatten(0, 1)), dim=1) for some in images.split(250)])
-    embeddings = F.normalize(features.view(*images.shape[:2], -1).mean(dim=1), dim=1)
-    choirs = len(images) // method.choir if isinstance(method, Chorus) else 0
-    empty = embeddings.new_zeros(choirs, 1, embeddings.shape[1])
-    return State(start, embeddings, empty, embeddings.new_zeros(choirs))
+def begun(method: Method, net: Net, start: Weights, clients: int) -> State:
+    """Before the first round."""
+    like = next(iter(start.parameters.values()))
+    choirs = clients // method.choir if isinstance(method, Chorus) else 0
+    if choirs and choirs * method.choir != clients:
+        raise ValueError(f"{clients} clients do not make whole choirs of {method.choir}")
+    empty = like.new_zeros(choirs, 1, net.embedding)
+    unknown = torch.zeros(clients, dtype=torch.bool, device=like.device)
+    return State(start, like.new_zeros(clients, net.embedding), unknown, empty, like.new_zeros(choirs))
+
+
+def drawn(method: Method, clients: int, cohort: int, luck: torch.Generator) -> Tensor:
+    """Who is called: so many of the clients, drawn without replacement; of chorus, whole choirs."""
+    each = method.choir if isinstance(method, Chorus) else 1
+    chosen = torch.randperm(clients // each, generator=luck, device=luck.device)[: cohort // each]
+    return (each * chosen[:, None] + torch.arange(each, device=luck.device)).flatten().sort().values
 
 
 def played(
-    method: Method, net: Net, state: State, images: Tensor, step: Step, first: bool, luck: torch.Generator
+    method: Method, net: Net, state: State, images: Tensor, called: Tensor, step: Step, luck: torch.Generator
 ) -> tuple[State, Tensor]:
-    """The state after one round, and the norms of all changes before they were clipped, [N].
+    """The state after one round of the clients ``called``, and the norms of their changes before they were clipped.
 
-    ``luck`` is on the device. In the ``first`` round of FedFV the server has no class embedding yet.
+    ``images`` [N, n, 3, H, W] are everybody's; ``luck`` is on their device.
     """
-    start, people = state.backbone.parameters, len(images)
+    start, device = state.backbone.parameters, images.device
     total = {name: torch.zeros_like(leaf) for name, leaf in start.items()}
-    embeddings, norms = torch.empty_like(state.embeddings), []
-    order = torch.rand(images.shape[:2], generator=luck, device=images.device).argsort(dim=1)
-    taken = order[:, : step.images] if step.images else torch.arange(images.shape[1], device=images.device)[None]
-    mirror = torch.rand(images.shape[:2], generator=luck, device=images.device) < (0.5 if step.flip else 0.0)
+    embeddings, norms = state.embeddings.clone(), []
+    new = called[~state.known[called]]
+    for mine in new.split(step.together) if len(new) else ():
+        embeddings[mine] = _mean_features(net, state.backbone, images[mine])
+    shared = _equivalents(method, state, called, luck)
     one = _one_client(method, net, state)
-    for at in range(0, people, step.together):
-        mine = torch.arange(at, min(at + step.together, people), device=images.device)
-        fixed = _read(method, state, mine, first, luck)
-        rows = taken[mine] if step.images else taken.expand(len(mine), -1)
-        seen = mirrored(images[mine[:, None], rows], mirror[mine, : rows.shape[1]])
+    for mine in called.split(step.together):
+        order = torch.rand(len(mine), images.shape[1], generator=luck, device=device).argsort(dim=1)
+        rows = order[:, : step.images] if step.images else order.sort(dim=1).values
+        mirror = torch.rand(rows.shape, generator=luck, device=device) < (0.5 if step.flip else 0.0)
+        fixed = _read(method, state, mine, shared)
         with convolutions_as_products():
             (changes, own), _ = vmap(one, in_dims=(None, 0, 0 if fixed else None, 0), randomness="error")(
-                start, state.embeddings[mine], fixed, seen
+                start, embeddings[mine], fixed, mirrored(images[mine[:, None], rows], mirror)
             )
-        long = torch.stack([leaf.flatten(1).square().sum(dim=1) for leaf in changes.values()]).sum(dim=0).sqrt()
-        long = step.rate * long
+        squares = torch.stack([leaf.flatten(1).square().sum(dim=1) for leaf in changes.values()]).sum(dim=0)
+        long = step.rate * squares.sqrt()
         share = (step.clip / long).clamp(max=1) if step.clip else torch.ones_like(long)
         for name, leaf in changes.items():
             total[name] -= step.rate * torch.tensordot(share, leaf, 1)
-        embeddings[mine] = F.normalize(state.embeddings[mine] - step.rate * own, dim=1)
+        embeddings[mine] = F.normalize(embeddings[mine] - step.rate * own, dim=1)
         norms.append(long)
     spread = step.noise * step.clip
     moved = {
-        name: leaf + (total[name] + spread * torch.randn(leaf.shape, generator=luck, device=leaf.device)) / people
+        name: leaf + (total[name] + spread * torch.randn(leaf.shape, generator=luck, device=device)) / len(called)
         for name, leaf in start.items()
     }
-    after = replace(state, backbone=replace(state.backbone, parameters=moved), embeddings=embeddings)
-    return _served(method, after, step, luck), torch.cat(norms)
+    known = state.known.index_fill(0, called, True)
+    backbone = replace(state.backbone, parameters=moved)
+    after = replace(state, backbone=backbone, embeddings=embeddings, known=known)
+    return _served(method, after, called, step, luck), torch.cat(norms)
+
+
+def _mean_features(net: Net, backbone: Weights, images: Tensor) -> Tensor:
+    with torch.no_grad():
+        features = F.normalize(net(backbone, images.flatten(0, 1)), dim=1)
+    return F.normalize(features.unflatten(0, images.shape[:2]).mean(dim=1), dim=1)
 
 
 @contextmanager
@@ -109,12 +127,23 @@ def convolutions_as_products() -> Iterator[None]:
     def product(x: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Tensor:
         if groups != 1 or isinstance(padding, str):
             raise ValueError(f"groups={groups}, padding={padding!r}: only plain convolutions become products")
-        patches = F.unfold(x, weight.shape[2:], dilation, padding, stride)
-        sides = [
-            (x.shape[at] + 2 * padding[at - 2] - dilation[at - 2] * (weight.shape[at] - 1) - 1) // stride[at - 2] + 1
-            for at in (2, 3)
+        around = F.pad(x, (padding[1], padding[1], padding[0], padding[0]))
+        down, across = (
+            (around.shape[at] - dilation[at - 2] * (weight.shape[at] - 1) - 1) // stride[at - 2] + 1 for at in (2, 3)
+        )
+        # Slices, and not F.unfold: what vmap makes of that scatters its gradients number by number.
+        shifted = [
+            around[
+                :,
+                :,
+                row * dilation[0] : row * dilation[0] + (down - 1) * stride[0] + 1 : stride[0],
+                column * dilation[1] : column * dilation[1] + (across - 1) * stride[1] + 1 : stride[1],
+            ]
+            for row in range(weight.shape[2])
+            for column in range(weight.shape[3])
         ]
-        out = (weight.flatten(1) @ patches).unflatten(2, sides)
+        patches = torch.stack(shifted, dim=2).flatten(3).flatten(1, 2)  # [n, in · kernel, down · across]
+        out = (weight.flatten(1) @ patches).unflatten(2, (down, across))
         return out if bias is None else out + bias[:, None, None]
 
     F.conv2d = product  # type: ignore[assignment]
@@ -143,33 +172,42 @@ def _one_client(method: Method, net: Net, state: State) -> Callable[..., Any]:
     return grad_and_value(loss, argnums=(0, 1))
 
 
-def _read(method: Method, state: State, mine: Tensor, first: bool, luck: torch.Generator) -> dict[str, Tensor]:
+def _equivalents(method: Method, state: State, called: Tensor, luck: torch.Generator) -> Tensor | None:
+    """FedFV: of clients that are not called, the same for all; None for other methods, or if there are too few."""
+    if not isinstance(method, FedFV):
+        return None
+    outside = state.known.index_fill(0, called, False).nonzero().flatten()
+    if len(outside) < method.fused:
+        return None
+    members = distinct(len(outside), method.equivalents, method.fused, _on_host(luck)).to(outside.device)
+    return fuse(state.embeddings, outside[members])
+
+
+def _read(method: Method, state: State, mine: Tensor, shared: Tensor | None) -> dict[str, Tensor]:
     """What these clients were sent besides, each its own: along the first axis."""
     many = len(mine)
     if isinstance(method, Chorus):
-        choirs = len(state.heard)
-        own = F.one_hot(torch.div(mine, method.choir, rounding_mode="floor").clamp(max=choirs - 1), choirs)
+        own = F.one_hot(torch.div(mine, method.choir, rounding_mode="floor"), len(state.heard))
         return {"own": own.to(state.heard)}
     if isinstance(method, FedFV):
-        if first:
-            return {"equivalents": state.embeddings.new_zeros(many, method.equivalents, state.embeddings.shape[1])}
-        host = torch.Generator().manual_seed(int(torch.randint(1 << 62, (), generator=luck, device=mine.device)))
-        others = distinct(len(state.embeddings) - 1, many * method.equivalents, method.fused, host).to(mine.device)
-        others = others.view(many, -1, method.fused)
-        others = others + (others >= mine[:, None, None])  # everybody but oneself
-        return {"equivalents": fuse(state.embeddings, others.flatten(0, 1)).view(many, method.equivalents, -1)}
+        none = state.embeddings.new_zeros(method.equivalents, state.embeddings.shape[1])
+        return {"equivalents": (none if shared is None else shared).expand(many, -1, -1)}
     return {}
 
 
-def _served(method: Method, state: State, step: Step, luck: torch.Generator) -> State:
+def _served(method: Method, state: State, called: Tensor, step: Step, luck: torch.Generator) -> State:
     """The server's part beside the backbone."""
     if isinstance(method, FedAwS):
-        return replace(state, embeddings=method.spread(state.embeddings))
+        spread = method.spread(state.embeddings[state.known])
+        return replace(state, embeddings=state.embeddings.masked_scatter(state.known[:, None], spread))
     if isinstance(method, Chorus):
-        choirs, width = len(state.heard), state.embeddings.shape[1]
-        if choirs * method.choir != len(state.embeddings):
-            raise ValueError(f"{len(state.embeddings)} clients do not make whole choirs of {method.choir}")
-        sums = state.embeddings.view(choirs, method.choir, width).sum(dim=1)
+        choirs = torch.div(called[:: method.choir], method.choir, rounding_mode="floor")
+        sums = state.embeddings[called].view(len(choirs), method.choir, -1).sum(dim=1)
         sums = sums + step.group_noise * torch.randn(sums.shape, generator=luck, device=sums.device)
-        return replace(state, chords=F.normalize(sums, dim=1)[:, None], heard=torch.ones_like(state.heard))
+        chords = state.chords.index_copy(0, choirs, F.normalize(sums, dim=1)[:, None])
+        return replace(state, chords=chords, heard=state.heard.index_fill(0, choirs, 1.0))
     return state
+
+
+def _on_host(luck: torch.Generator) -> torch.Generator:
+    return torch.Generator().manual_seed(int(torch.randint(1 << 62, (), generator=luck, device=luck.device)))

@@ -7,6 +7,7 @@ from coalface.data.world import Data
 from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.method import Method
+from coalface.numerics import Numerics
 
 
 def audit(method: Method, seed: int = 0, rounds: int = 20) -> Run:
@@ -30,4 +31,6 @@ def audit(method: Method, seed: int = 0, rounds: int = 20) -> Run:
         pretrain=Central(rounds=12, training=Training(rate=0.02, batch=32, momentum=0.9)),
         rounds=Rounds(rounds=rounds, cohort=16),
         training=Training(rate=0.05, images_per_round=7),
+        # Attacks take small differences apart, and differentiate twice under vmap, which knows one layout only.
+        numerics=Numerics(precision="fp32", channels_last=False),
     )
