@@ -54,14 +54,11 @@ class Setting:
     drops: tuple[tuple[float, float], ...] = ((0.8, 0.2),)  # (share of the rounds, factor of the rate from there on)
 
     def label(self) -> str:
-        """What differs from the defaults, in one line."""
-        plain = Setting(self.method)
-        changed = [
-            f"{name} {value}"
-            for name, value in vars(self).items()
-            if name != "method" and value != getattr(plain, name)
-        ]
-        return ", ".join([self.method, *changed])
+        """What differs from the defaults, in one line; how the rate falls is the world's."""
+        plain = vars(Setting(self.method))
+        changed = {name: value for name, value in vars(self).items() if value != plain[name] and name != "drops"}
+        told = [name if value is True else f"{name} {value}" for name, value in changed.items()]
+        return ", ".join([self.method, *told])
 
 
 @dataclass

@@ -285,36 +285,46 @@ WORLDS = {
 
 def write_table(out: Path, results: Path) -> None:
     """Everything found under a folder, the best first."""
-    found = [json.loads(line) for file in sorted(out.rglob("found.jsonl")) for line in file.read_text().splitlines()]
+    found = [
+        {**json.loads(line), "process": file.parent.name}
+        for file in sorted(out.rglob("found.jsonl"))
+        for line in file.read_text().splitlines()
+    ]
     if not found:
         raise SystemExit(f"no found.jsonl under {out}: run a world first, or name another folder by --out")
     lines = [
         "# Settings of the one-identity methods, on validation people",
         "",
         "Nobody here is in a test, and seeds are not those of the tables. Mean ± standard deviation over the seeds, in "
-        "percent. A setting is named by what differs from the defaults in `benchmarks/quick_rounds.py`.",
+        "percent. A setting is named by what differs from the defaults in `benchmarks/quick_rounds.py`. Short training "
+        "on a GPU does not repeat bit by bit, so each process has starts of its own: compare within a table.",
     ]
     for world, words in WORLDS.items():
-        mine = [row for row in found if row["world"] == world]
-        if not mine:
-            continue
-        tests = list(mine[0]["scores"])
-        by_label: dict[str, list[dict[str, Any]]] = {}
-        for row in mine:
-            by_label.setdefault(row["label"], []).append(row["scores"])
-        columns = [(test, score) for test in tests for score in ("accuracy", "tar@0.01")]
-        ordered = sorted(by_label.items(), key=lambda item: -_mean(item[1], tests[0], "accuracy"))
-        rows = [
-            [label, *(_cell(scores, *column) for column in columns), f"{_mean(scores, tests[0], 'effective_rank'):.0f}"]
-            for label, scores in ordered
-        ]
-        header = ["setting", *(f"{test}: {'accuracy' if s == 'accuracy' else 'TAR@1%'}" for test, s in columns), "rank"]
-        seeds = sorted({row["seed"] for row in mine})
-        lines += ["", f"## {words}", "", f"Seeds {', '.join(map(str, seeds))}.", "", markdown_table(rows, header)]
+        for process in sorted({row["process"] for row in found if row["world"] == world}):
+            mine = [row for row in found if row["world"] == world and row["process"] == process]
+            lines += ["", f"## {words}: {process}", "", *_section(mine)]
     places = sorted({f"{row['made']['hardware']}, commit {row['made']['commit']}" for row in found})
-    lines += ["", f"`python benchmarks/quick_search.py WORLD` on {'; '.join(places)}.", ""]
+    lines += ["", f"`python benchmarks/quick_search.py WORLD --stack` on {'; '.join(places)}.", ""]
     (results / "quick_search.json").write_text(json.dumps({"found": found}) + "\n")
     (results / "quick_search.md").write_text("\n".join(lines))
+
+
+def _section(mine: list[dict[str, Any]]) -> list[str]:
+    """One process's settings, the best first."""
+    tests = list(mine[0]["scores"])
+    by_label: dict[str, list[dict[str, Any]]] = {}
+    for row in mine:
+        label = Setting(**row["setting"]).label() if row["setting"] else row["label"]
+        by_label.setdefault(label, []).append(row["scores"])
+    columns = [(test, score) for test in tests for score in ("accuracy", "tar@0.01")]
+    ordered = sorted(by_label.items(), key=lambda item: -_mean(item[1], tests[0], "accuracy"))
+    rows = [
+        [label, *(_cell(scores, *column) for column in columns), f"{_mean(scores, tests[0], 'effective_rank'):.0f}"]
+        for label, scores in ordered
+    ]
+    header = ["setting", *(f"{test}: {'accuracy' if s == 'accuracy' else 'TAR@1%'}" for test, s in columns), "rank"]
+    seeds = sorted({row["seed"] for row in mine})
+    return [f"Seeds {', '.join(map(str, seeds))}.", "", markdown_table(rows, header)]
 
 
 def _mean(several: list[dict[str, Any]], test: str, score: str) -> float:

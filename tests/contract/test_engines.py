@@ -14,6 +14,7 @@ import torch
 from coalface import tree
 from coalface.algorithms import METHODS
 from coalface.algorithms.chorus import Chorus
+from coalface.algorithms.fedfv import FedFV
 from coalface.config import method_named
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
@@ -168,6 +169,15 @@ def test_a_tensor_that_the_loss_does_not_read_is_not_decayed(net: Net, tmp_path:
     """Chorus multiplies what it sings by random parts that are in its state, but not in its loss."""
     training = replace(STEPS, weight_decay=0.5)
     assert_equal(Chorus(parts=2), net, noise_population(), tmp_path, training, ALL, EXACT)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(
+    "method", [Chorus(choir=3, groupings=2, enrol_first=True, momentum=0.9), FedFV(enrol_first=True, momentum=0.9)]
+)
+def test_enrolment_and_momentum_are_the_same_in_both(method: Method, net: Net, tmp_path: Path) -> None:
+    people = noise_population()
+    assert_equal(method, net, people, tmp_path, Training(rate=0.05), Rounds(rounds=5, cohort=6), EXACT)
 
 
 @pytest.mark.usefixtures("float64")
