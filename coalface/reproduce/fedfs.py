@@ -16,6 +16,7 @@ from coalface.config import Central, Run
 from coalface.data.world import Data
 from coalface.federation import Rounds
 from coalface.local import Training
+from coalface.method import Method
 from coalface.reproduce.artefact import Artefact, Scale, ScaleName
 from coalface.reproduce.bench import PERSONAL, Row
 
@@ -85,16 +86,17 @@ SCALES: dict[ScaleName, Scale] = {
 
 
 def _table1(scale: Scale) -> Sequence[Row]:
-    methods = {
-        "pre-trained": None,
-        "FedFace": FedFace(),
-        "FedFR": FedFR(hard=0.6, proxies="mean"),
-        "FedFS": DRAWN_TOGETHER,
+    slower = replace(scale.run.training, rate=scale.run.training.rate / 2)
+    methods: dict[str, tuple[Method | None, Training | None]] = {
+        "pre-trained": (None, None),
+        "FedFace": (FedFace(), None),
+        "FedFR": (FedFR(hard=0.6, proxies="mean"), None),
+        "FedFS": (DRAWN_TOGETHER, slower),
     }
     return [
-        Row(f"{network}, {name}", method, model=model, printed=printed)
+        Row(f"{network}, {name}", method, model=model, training=training, printed=printed)
         for model, network in NETWORKS.items()
-        for (name, method), printed in zip(methods.items(), PRINTED[model], strict=True)
+        for (name, (method, training)), printed in zip(methods.items(), PRINTED[model], strict=True)
     ]
 
 
