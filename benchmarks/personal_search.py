@@ -112,31 +112,35 @@ COLUMNS = {"fedfr-table1": FEDFR, "chorus-personal": FEDFR, "fedfs-table1": FEDF
 
 
 def write_table(out: Path, results: Path) -> None:
-    """Everything found under a folder; within one world the rows in the order of their settings."""
+    """Everything found under a folder; a table for each commit, as scales change between them."""
     found = [json.loads(file.read_text()) for file in sorted(out.rglob("found/*.json"))]
     lines = [
         "# Settings of FedFR, FedFS and chorus/personal, on validation seeds",
         "",
-        "No seed here is in a table. Numbers in per cent, the mean where there are several seeds; one seed moves by a "
-        "point or two. The settings are changes to the scale as it was at the commit below.",
+        "No seed here is in a table. Numbers in per cent, the mean where a row was measured more than once (each "
+        "process trains its own start); one seed moves by a point or two. Settings are changes to the scale at the "
+        "commit given.",
     ]
-    for world in sorted({(one["artefact"], one["scale"], one["base"]) for one in found}):
-        mine = [one for one in found if (one["artefact"], one["scale"], one["base"]) == world]
-        columns = COLUMNS[world[0]]
-        rows = []
+    for world in sorted({_world(one) for one in found}):
+        mine = [one for one in found if _world(one) == world]
+        columns, rows = COLUMNS[world[1]], []
         for row, settings in sorted({(one["row"], one["settings"]) for one in mine}):
             same = [one for one in mine if (one["row"], one["settings"]) == (row, settings)]
             cells = [_mean([_score(one, *column) for one in same]) for column in columns.values()]
-            seconds = _mean([one["seconds"] / 100 for one in same])
-            rows.append([row, settings or "as it stands", *cells, seconds, ", ".join(str(one["seed"]) for one in same)])
-        title = f"`{world[0]} --scale {world[1]}`" + (f" with `{world[2]}`" if world[2] else "")
-        lines += ["", f"## {title}", "", markdown_table(rows, ["row", "settings", *columns, "seconds", "seeds"])]
-    places = sorted(
-        {f"{one['made']['hardware']}, {one['made']['date']}, commit {one['made']['commit']}" for one in found}
-    )
-    lines += ["", f"`python benchmarks/personal_search.py ARTEFACT` on {'; '.join(places)}.", ""]
+            rows.append(
+                [row, settings or "as it stands", *cells, ", ".join(sorted({str(one["seed"]) for one in same}))]
+            )
+        commit, artefact, scale, base, hardware = world
+        title = f"`{artefact} --scale {scale}`" + (f" with `{base}`" if base else "")
+        made = f"Commit {commit}, {hardware}."
+        lines += ["", f"## {title}", "", made, "", markdown_table(rows, ["row", "settings", *columns, "seeds"])]
+    lines += ["", "`python benchmarks/personal_search.py ARTEFACT --rows … --tries …`", ""]
     (results / "personal_search.json").write_text(json.dumps({"found": found}, indent=1) + "\n")
     (results / "personal_search.md").write_text("\n".join(lines))
+
+
+def _world(one: dict[str, Any]) -> tuple[str, ...]:
+    return one["made"]["commit"], one["artefact"], one["scale"], one["base"], one["made"]["hardware"]
 
 
 def _score(one: dict[str, Any], test: str | None, score: str) -> float | None:

@@ -76,15 +76,16 @@ def _scale(
 
 LOCAL = Training(rate=0.008, epochs=2, batch=32, momentum=0.9, weight_decay=5e-4)
 PAPERS = Training(rate=0.001, epochs=4, batch=256, weight_decay=5e-4)
-SETTLING = replace(LOCAL, rate_drops=((9, 0.3), (11, 0.3)))
+SETTLING = replace(LOCAL, rate=0.012, batch=64, rate_drops=((10, 0.3), (13, 0.3)))
 SMALL = _data(32, (100, 16), (8, 10), (16, 16), difficulty="easy")
 SCALES: dict[ScaleName, Scale] = {
     "smoke": _scale(_data(32, (8, 4), (4, 4), (4, 9), difficulty="easy"), "feduv_cnn_small", 16, 2, LOCAL, (1, 1), 40),
-    "cpu": _scale(SMALL, "feduv_cnn_small", 128, 12, SETTLING, (16, 8), 200),
+    "cpu": _scale(SMALL, "feduv_cnn_small", 128, 14, SETTLING, (16, 8), 200),
     # A round is at most 3,000 of a client's own and hard public images.
     "gpu": _scale(
-        _data(32, (6000, 5), (40, 100), (10, 6), difficulty="easy", probed_clients=8), "feduv_cnn_small", 128, 6,
-        replace(LOCAL, epochs=1, batch=128, images_per_round=3000, rate_drops=((5, 0.3),)), (20, 8), 300, batch=128,
+        _data(32, (6000, 5), (40, 100), (10, 6), difficulty="easy", probed_clients=8), "feduv_cnn_small", 128, 8,
+        replace(LOCAL, rate=0.02, epochs=1, batch=128, images_per_round=3000, rate_drops=((6, 0.3), (8, 0.3))), (20, 8),
+        300, batch=128,
         method=replace(METHOD, hard=0.6),
     ),
     "paper": _scale(
