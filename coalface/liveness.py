@@ -12,7 +12,8 @@ from coalface.models.net import Net, Weights
 HOME_FRAMES = 256  # at most, that statistics are taken from
 HOME_SHARE = 0.5  # of the statistics at home
 MOMENTUM = 0.1  # of batch norm: torch's default, which all our networks have
-LAST_BIAS = {"fedgpad": "classifier.2.bias", "resnet18": "fc.bias"}  # of the layer that gives the logit
+# What is added last to the logit of "live", by network.
+LAST_BIAS = {"fedgpad": "classifier.2.bias", "fedgpad_relief": "zero", "resnet18": "fc.bias"}
 
 
 def liveness(net: Net, detectors: Weights | Sequence[Weights], images: Tensor, batch: int = 256) -> Tensor:
@@ -61,7 +62,7 @@ def features(net: Net, weights: Weights, images: Tensor, batch: int = 256) -> Te
 
 
 def _features(net: Net, weights: Weights, images: Tensor) -> Tensor:
-    if net.name == "fedgpad":
+    if net.name in ("fedgpad", "fedgpad_relief"):
         invariant: Tensor = net.all_outputs(weights, images)[1]
         return invariant
     if net.name != "resnet18":

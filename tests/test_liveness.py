@@ -32,7 +32,9 @@ def test_statistics_of_the_place_are_those_of_its_frames() -> None:
     assert float(weights.statistics["bn1.running_var"].max()) == 1  # and what was sent is left as it was
 
 
-@pytest.mark.parametrize("net", [NET, Net("fedgpad", size=32, width=2)], ids=str)
+@pytest.mark.parametrize(
+    "net", [NET, *(Net(name, size=32, width=2) for name in ("fedgpad", "fedgpad_relief"))], ids=str
+)
 def test_live_frames_of_the_place_have_a_mean_logit_of_zero(net: Net) -> None:
     """Whatever the camera: what is left to tell by a threshold is how far below its own live frames a frame lies."""
     here = at_home(net, net.fresh(3), IMAGES)
