@@ -1,11 +1,11 @@
-"""Relief: attacks are told by the depth map alone, held against that of live frames of the place. Our own.
+"""Relief: attacks are told by the depth map alone, with statistics of the place where they happen. Our own.
 
 keeps   recordings
 sends   change of the detector   summed, every centre alike
 
 FedGPAD estimates depth to learn better features, and judges by a classifier. Here the classifier is the helper, and
 the depth map judges: what is flat is flat before any camera. How deep a face looks does depend on the camera, so
-whoever uses the detector sets its zero by live frames of their own (``at_home``).
+whoever uses the detector takes half of its statistics from live frames of their own (``at_home``).
 """
 
 from __future__ import annotations

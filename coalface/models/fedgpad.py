@@ -16,7 +16,7 @@ from coalface.models.colour import rgb_hsv
 from coalface.models.size import Size, height_width
 
 DEPTH = 32  # pixels on a side of a depth map
-STEEPNESS = 20.0  # of a logit in depth: a live face of ours has a mean depth of about a third
+LIVE_DEPTH, STEEPNESS = 0.35, 6.0  # the mean of a live face's depth map, about; and of the logit in shares of it
 PLANES = (512, 256, 128, 64, 32)  # of the decoder's maps, from 8×8 pixels up, at the paper's width of 64
 
 
@@ -70,14 +70,13 @@ class Shared(nn.Module):
 
 
 class Relief(Shared):
-    def __init__(self, width: int) -> None:
-        super().__init__(width)
-        self.zero = nn.Parameter(torch.zeros(1))  # no loss reads it: whoever uses the detector may set it
-
     def forward(self, images_N3HW: Tensor) -> tuple[Tensor, ...]:
-        """The mean depth as a logit [n, 1], features [n, 512], depth [n, 32, 32], and the classifier's logit [n, 1]."""
+        """A logit [n, 1], features [n, 512], depth [n, 32, 32], and the classifier's logit [n, 1].
+
+        The first is by depth alone: 0 for a face as deep as live ones are on the mean, −STEEPNESS for a flat one.
+        """
         logit, features, depth = super().forward(images_N3HW)
-        return STEEPNESS * depth.mean(dim=(1, 2))[:, None] + self.zero, features, depth, logit
+        return STEEPNESS * (depth.mean(dim=(1, 2))[:, None] / LIVE_DEPTH - 1), features, depth, logit
 
 
 class Specific(nn.Module):
