@@ -265,15 +265,16 @@ def searched(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 WAYS = {
     "logit, as sent": "last sent logit raw",
-    "zero of the place": "last sent logit shift",
-    "half of the statistics, zero": "last half logit shift",
-    "all statistics, zero": "last home logit shift",
-    "logit and depth, half, zero": "last half both shift",
+    "logit, half of the statistics": "last half logit raw",
+    "logit, half, zero of the place": "last half logit shift",
+    "logit, all statistics, zero": "last home logit shift",
     "depth, as sent": "last sent depth raw",
-    "**depth, half, zero**": "last half depth shift",
+    "**depth, half**": "last half depth raw",
+    "depth, half, zero": "last half depth shift",
+    "depth, all": "last home depth raw",
+    "logit and depth, half": "last half both raw",
     "nearness, half": "last half near raw",
-    "mean of later rounds: logit, as sent": "calm sent logit raw",
-    "mean of later rounds: depth, half, zero": "calm half depth shift",
+    "later rounds' mean: depth, half": "calm half depth raw",
 }
 
 
