@@ -36,12 +36,8 @@ class Candidate(DetectorOnly):
     tone: float = 0.0  # exposure, contrast, curve
     colour: float = 0.0  # white balance, saturation
     detail: float = 0.0  # blur and sharpening, noise, coarser sensors
-    zoom: float = 0.0  # another cut of the frame
-    mixed: float = 0.0  # share of the frames that stay as they are
     depth_weight: float = 10.0
     level: bool = False  # every frame is brought to one brightness and contrast, hue and saturation kept
-    smooth: float = 0.0  # of labels
-    weight_decay: float = 0.0
 
     network = "fedgpad"
 
@@ -56,14 +52,12 @@ class Candidate(DetectorOnly):
 
     def objective(self, net: Net, trained: Trained, fixed: Luck, batch: Batch) -> Losses:
         assert batch.depth is not None
-        images, depth = self.changed(batch.images, batch.depth, fixed)
+        images = self.changed(batch.images, fixed)
         logits, _, guess = net.all_outputs(trained.detector, self.seen(images), batch_statistics=True)
-        truth = live(batch.labels)
-        truth = truth + self.smooth * (0.5 - truth)
-        parts = {"classification": live_cross_entropy(logits[:, 0], truth)}
+        parts = {"classification": live_cross_entropy(logits[:, 0], live(batch.labels))}
         loss = parts["classification"]
         if self.depth_weight:
-            parts["depth"] = depth_error(guess, depth)
+            parts["depth"] = depth_error(guess, batch.depth)
             loss = loss + self.depth_weight * parts["depth"]
         return {"loss": loss, **parts}
 
@@ -71,20 +65,18 @@ class Candidate(DetectorOnly):
         """Images in [0, 1] as the network takes them."""
         return scaled(255 * (levelled(x) if self.level else x), x.dtype)
 
-    def changed(self, images: Tensor, depth: Tensor, luck: Luck) -> tuple[Tensor, Tensor]:
+    def changed(self, images: Tensor, luck: Luck) -> Tensor:
+        """uint8 images as other cameras would have filmed them, in [0, 1]."""
         x = images.float() / 255
-        if not any((self.tone, self.colour, self.detail, self.zoom)):
-            return x, depth
+        if not any((self.tone, self.colour, self.detail)):
+            return x
         turn = images.sum(dim=(1, 2, 3), dtype=torch.int64)
         draws = luck.changes[turn % DRAWS]
-        draws = torch.where(draws[:, 13:] < 2 * self.mixed - 1, 0.0, draws)
         exposure, contrast, saturation, blur, noise, curve, coarse = (
             draws[:, n].reshape(-1, 1, 1, 1) for n in range(7)
         )
-        if self.zoom:
-            x, depth = zoomed(x, depth, self.zoom * draws[:, 10:13])
         if self.detail:
-            x = softened(x, 3, 0.7 * self.detail * blur) if self.detail else x
+            x = softened(x, 3, 0.7 * self.detail * blur)
             x = softened(x, 2, (self.detail * coarse).clamp(0, 1))
         if self.tone:
             x = x.clamp(min=1e-4) ** (0.5 * self.tone * curve).exp()
@@ -97,7 +89,7 @@ class Candidate(DetectorOnly):
             x = grey + (x - grey) * (0.6 * self.colour * saturation).exp()
         if self.detail:
             x = x + 0.04 * self.detail * noise.clamp(min=0) * luck.noise[turn % NOISES]
-        return x.clamp(0, 1), depth
+        return x.clamp(0, 1)
 
 
 def softened(x: Tensor, factor: int, share: Tensor) -> Tensor:
@@ -105,18 +97,6 @@ def softened(x: Tensor, factor: int, share: Tensor) -> Tensor:
     size = (x.shape[-2], x.shape[-1])
     coarse = F.interpolate(F.interpolate(x, (size[0] // factor, size[1] // factor), mode="area"), size, mode="bilinear")
     return x + share * (coarse - x)
-
-
-def zoomed(x: Tensor, depth: Tensor, how: Tensor) -> tuple[Tensor, Tensor]:
-    """Cuts of a part of each frame, and the same of its depth map."""
-    scale = (0.3 * how[:, 0]).exp().clamp(max=1.15)
-    theta = torch.zeros(len(x), 2, 3, device=x.device)
-    theta[:, 0, 0] = theta[:, 1, 1] = scale
-    theta[:, :, 2] = how[:, 1:3] * (0.25 * scale)[:, None]
-    cut = F.grid_sample(x, F.affine_grid(theta, list(x.shape), False), padding_mode="border", align_corners=False)
-    maps = depth[:, None].float()
-    maps = F.grid_sample(maps, F.affine_grid(theta, list(maps.shape), False), padding_mode="zeros", align_corners=False)
-    return cut, maps[:, 0]
 
 
 def levelled(x: Tensor) -> Tensor:
@@ -132,23 +112,6 @@ VARIANTS: dict[str, Method] = {
     "fedgpad": FedGPAD(),
     "plain": Candidate(),
     "cameras": Candidate(tone=1, colour=1, detail=1),
-    "tone": Candidate(tone=1.5),
-    "tone2": Candidate(tone=3),
-    "colour": Candidate(colour=1),
-    "detail": Candidate(detail=1),
-    "zoom": Candidate(zoom=1),
-    "level": Candidate(level=True),
     "level detail": Candidate(level=True, detail=1),
-    "level detail zoom": Candidate(level=True, detail=1, zoom=1),
-    "tone detail": Candidate(tone=1.5, detail=1),
-    "tone detail zoom": Candidate(tone=1.5, detail=1, zoom=1),
     "tone2 detail": Candidate(tone=3, detail=1),
-    "level detail2": Candidate(level=True, detail=2),
-    "level detail2 zoom": Candidate(level=True, detail=2, zoom=1),
-    "tone2 detail2": Candidate(tone=3, detail=2),
-    "half cameras": Candidate(tone=1, colour=1, detail=1, mixed=0.5),
-    "half tone detail": Candidate(tone=1.5, detail=1, mixed=0.5),
-    "all zoom": Candidate(tone=1.5, colour=0.5, detail=1, zoom=1),
-    "smooth tone detail": Candidate(tone=1.5, detail=1, smooth=0.2),
-    "no depth tone detail": Candidate(tone=1.5, detail=1, depth_weight=0),
 }

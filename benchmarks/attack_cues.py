@@ -2,9 +2,9 @@
 
     python benchmarks/attack_cues.py --data PHOTOS
 
-writes attack_cues.json and attack_cues.md: for each domain and number the AUC, in percent, with which the number alone
-is larger in live frames. 50 says nothing, 0 tells as well as 100: but where two domains lie on different sides of 50,
-what a detector learns in one misleads it in the other.
+writes attack_cues.json, attack_cues.md and attack_cues.png: for each domain and number the AUC, in percent, with which
+the number alone is larger in live frames. 50 says nothing, 0 tells as well as 100: but where two domains lie on
+different sides of 50, what a detector learns in one misleads it in the other.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from coalface.data.attacks import DOMAINS, draw_domain
 from coalface.data.recordings import Recordings
 from coalface.metrics.rates import auc
 from coalface.models.colour import hsv
+from coalface.report.drawing import Figure, canvas
 from coalface.reproduce.real_stills import Stills
 
 SIZE, SUBJECTS, VIDEOS, FRAMES, SEED = 64, 40, 2, 2, 0
@@ -57,6 +58,23 @@ def told(recordings: Recordings) -> dict[str, float]:
     return {name: 100 * auc(value[~live], value[live]) for name, value in cues(recordings.images).items()}
 
 
+def drawn(found: dict[str, dict[str, float]]) -> Figure:
+    """A square for each number and domain: one colour where it is larger in live frames, another where in attacks."""
+    names = list(next(iter(found.values())))
+    values = [[told[cue] for told in found.values()] for cue in names]
+    with canvas(7.2, 4.0) as (figure, [axes]):
+        axes.imshow(values, cmap="PuOr", vmin=0, vmax=100, aspect="auto")
+        axes.set_xticks(range(len(found)), [name.replace(", ", "\n") for name in found], fontsize=7.5)
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        axes.grid(visible=False)
+        for y, row in enumerate(values):
+            for x, value in enumerate(row):
+                shade = "white" if abs(value - 50) > 30 else "black"
+                axes.text(x, y, f"{value:.0f}", ha="center", va="center", fontsize=8, color=shade)
+        axes.set_title("larger in live frames: violet; larger in attacks: orange (AUC, %)", loc="left", fontsize=9)
+    return figure
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="packs of real stills; without them, synthetic only")
@@ -89,6 +107,7 @@ def main() -> None:
     made = {"made": provenance.describe(torch.device("cpu")), "auc": found}
     (options.out / "attack_cues.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     (options.out / "attack_cues.md").write_text("\n".join(lines), encoding="utf-8")
+    drawn(found).savefig(options.out / "attack_cues.png", dpi=160)
     print("\n".join(lines))
 
 

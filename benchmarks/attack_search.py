@@ -264,13 +264,17 @@ def searched(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 WAYS = {
-    "as sent": "last sent logit raw",
-    "zero of the place": "last sent logit shift",
-    "half of the statistics, zero": "last half logit shift",
-    "all statistics, zero": "last home logit shift",
-    "by logit and depth, half, zero": "last half both shift",
-    "mean of later rounds, as sent": "calm sent logit raw",
-    "mean of later rounds, half, zero": "calm half logit shift",
+    "logit, as sent": "last sent logit raw",
+    "logit, half of the statistics": "last half logit raw",
+    "logit, half, zero of the place": "last half logit shift",
+    "logit, all statistics, zero": "last home logit shift",
+    "depth, as sent": "last sent depth raw",
+    "**depth, half**": "last half depth raw",
+    "depth, half, zero": "last half depth shift",
+    "depth, all": "last home depth raw",
+    "logit and depth, half": "last half both raw",
+    "nearness, half": "last half near raw",
+    "later rounds' mean: depth, half": "calm half depth raw",
 }
 
 
@@ -280,15 +284,15 @@ def page(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         key = tuple(row[name] for name in ("world", "scale", "width", "rate", "rounds", "variant"))
         groups.setdefault(key, []).append(row)
-    lines = ["| world | variant | users, seeds | " + " | ".join(WAYS) + " |", "|---|---|---|" + "---|" * len(WAYS)]
+    lines = ["| world | variant | users; seeds | " + " | ".join(WAYS) + " |", "|---|---|---|" + "---|" * len(WAYS)]
     for (world, scale, width, rate, rounds, variant), mine in groups.items():
-        users, seeds = ("".join(sorted({str(row[name]) for row in mine})) for name in ("user", "seed"))
+        users, seeds = (", ".join(sorted({str(row[name]) for row in mine})) for name in ("user", "seed"))
         cells = []
         for way in WAYS.values():
             hter, eer = (100 * statistics.mean(row["judged"][way][n] for row in mine) for n in (0, 1))
             cells.append(f"{hter:.1f} ({eer:.1f})")
         size = f"{world} {scale}, width {width}, rate {rate:g}, {rounds} rounds"
-        lines.append(f"| {size} | {variant} | {users}, {seeds} | " + " | ".join(cells) + " |")
+        lines.append(f"| {size} | {variant} | {users}; {seeds} | " + " | ".join(cells) + " |")
     made = sorted({f"{row['made']['hardware']}, {row['made']['date']}, commit {row['made']['commit']}" for row in rows})
     return (
         "# Contenders of attack detection, tried where no table looks\n\n"
@@ -304,6 +308,8 @@ def table(folder: Path, out: Path) -> None:
     """What was found, as attack_search.json and attack_search.md."""
     files = sorted(folder.glob("*.jsonl"))
     rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    about = ("world", "scale", "width", "rate", "rounds", "variant", "seed", "user")
+    rows = list({tuple(row[name] for name in about): row for row in rows}.values())  # a row that was made again: once
     for row in rows:
         row["judged"] = {way: row["judged"][way] for way in WAYS.values()}
     (out / "attack_search.json").write_text(

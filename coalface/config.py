@@ -79,7 +79,7 @@ class DetectionRun:
     rounds: Rounds = field(default_factory=Rounds)
     training: Training = field(default_factory=lambda: Training(rate=1e-3, batch=32, optimiser="adam", balanced=True))
     ends: tuple[str, ...] = ("single", "all")  # methods to run beside it, by the same rules
-    at_home: bool = False  # whoever uses a detector sets its statistics and its zero by live frames of their own
+    at_home: bool = False  # whoever uses a detector takes half of its statistics from live frames of their own
     faults: Faults = field(default_factory=Faults)
     privacy: Privacy = field(default_factory=Privacy)
 

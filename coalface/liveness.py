@@ -12,7 +12,6 @@ from coalface.models.net import Net, Weights
 HOME_FRAMES = 256  # at most, that statistics are taken from
 HOME_SHARE = 0.5  # of the statistics at home
 MOMENTUM = 0.1  # of batch norm: torch's default, which all our networks have
-LAST_BIAS = {"fedgpad": "classifier.2.bias", "resnet18": "fc.bias"}  # of the layer that gives the logit
 
 
 def liveness(net: Net, detectors: Weights | Sequence[Weights], images: Tensor, batch: int = 256) -> Tensor:
@@ -34,8 +33,8 @@ def at_home(net: Net, weights: Weights, live: Tensor) -> Weights:
     """The detector as it is used in one place, of which it gets live frames, uint8 [n].
 
     Half of its batch-norm statistics are those of these frames (adaptive batch normalisation, Li et al. 2016): as many
-    as there are live frames in the batches that it was trained with. A logit of 0 is the mean one of these frames.
-    Nobody labels anything: whoever uses a detector is alive.
+    as there are live frames in the batches that it was trained with. Nobody labels anything: whoever uses a detector is
+    alive.
     """
     if len(live) < 2:
         raise ValueError(f"statistics need two live frames or more, not {len(live)}")
@@ -44,13 +43,11 @@ def at_home(net: Net, weights: Weights, live: Tensor) -> Weights:
     some = live[:: -(-len(live) // HOME_FRAMES)].to(device)
     with torch.no_grad():
         net(here, some, batch_statistics=True)  # moves statistics from zero by a tenth of the batch's
-        statistics = {
-            name: (1 - HOME_SHARE) * weights.statistics[name] + HOME_SHARE * leaf / MOMENTUM
-            for name, leaf in here.statistics.items()
-        }
-        bias = weights.parameters[LAST_BIAS[net.name]]
-        mean = net(Weights(weights.parameters, statistics), some).mean(dim=0)
-    return Weights({**weights.parameters, LAST_BIAS[net.name]: bias - mean}, statistics)
+    mixed = {
+        name: (1 - HOME_SHARE) * weights.statistics[name] + HOME_SHARE * leaf / MOMENTUM
+        for name, leaf in here.statistics.items()
+    }
+    return Weights(weights.parameters, mixed)
 
 
 def features(net: Net, weights: Weights, images: Tensor, batch: int = 256) -> Tensor:
@@ -61,7 +58,7 @@ def features(net: Net, weights: Weights, images: Tensor, batch: int = 256) -> Te
 
 
 def _features(net: Net, weights: Weights, images: Tensor) -> Tensor:
-    if net.name == "fedgpad":
+    if net.name in ("fedgpad", "fedgpad_relief"):
         invariant: Tensor = net.all_outputs(weights, images)[1]
         return invariant
     if net.name != "resnet18":

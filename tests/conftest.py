@@ -102,7 +102,7 @@ def small_net(name: str) -> Net:
     kind = METHODS[name]
     if kind.world == "faces":
         return Net("tiny", embedding=8, size=16)
-    return Net("fedgpad", size=32, width=2) if kind.network == "fedgpad" else Net("resnet18", outputs=1, width=2)
+    return Net("resnet18", outputs=1, width=2) if kind.network == "resnet18" else Net(kind.network, size=32, width=2)
 
 
 def small_population(name: str) -> Population:

@@ -27,18 +27,8 @@ def test_statistics_of_the_place_are_those_of_its_frames() -> None:
     first = F.conv2d(scaled(IMAGES), weights.parameters["conv1.weight"], stride=2, padding=3)
     torch.testing.assert_close(here.statistics["bn1.running_mean"], first.mean((0, 2, 3)) / 2, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(here.statistics["bn1.running_var"], (1 + first.var((0, 2, 3))) / 2, rtol=1e-4, atol=1e-5)
-    changed = [name for name, leaf in here.parameters.items() if leaf is not weights.parameters[name]]
-    assert changed == ["fc.bias"]  # nothing is trained
+    assert here.parameters is weights.parameters  # nothing is trained
     assert float(weights.statistics["bn1.running_var"].max()) == 1  # and what was sent is left as it was
-
-
-@pytest.mark.parametrize("net", [NET, Net("fedgpad", size=32, width=2)], ids=str)
-def test_live_frames_of_the_place_have_a_mean_logit_of_zero(net: Net) -> None:
-    """Whatever the camera: what is left to tell by a threshold is how far below its own live frames a frame lies."""
-    here = at_home(net, net.fresh(3), IMAGES)
-    darker = at_home(net, net.fresh(3), IMAGES // 2)
-    assert float(net(here, IMAGES).mean()) == pytest.approx(0, abs=1e-5)
-    assert float(net(darker, IMAGES // 2).mean()) == pytest.approx(0, abs=1e-5)
 
 
 def test_one_frame_has_no_statistics() -> None:

@@ -7,7 +7,6 @@ from coalface.algorithms.all import AllCentres
 from coalface.algorithms.centralised import Centralised
 from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.chorus_personal import ChorusPersonal
-from coalface.algorithms.disguise import Disguise
 from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedface import FedFace
 from coalface.algorithms.fedfr import FedFR
@@ -22,6 +21,7 @@ from coalface.algorithms.fine_tune import FineTune
 from coalface.algorithms.fused import Fused
 from coalface.algorithms.local_only import LocalOnly
 from coalface.algorithms.random_targets import RandomTargets, SecretTargets
+from coalface.algorithms.relief import Relief
 from coalface.algorithms.single import Single
 from coalface.method import Method
 
@@ -48,7 +48,7 @@ METHODS: dict[str, type[Method]] = {
     # of presentation attacks
     "fedpad": FedPAD,
     "fedgpad": FedGPAD,
-    "disguise": Disguise,
+    "relief": Relief,
     "fedma": FedMA,
     "fused": Fused,
     "single": Single,

@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from coalface.models.fedgpad import fedgpad, fedgpad_specific
+from coalface.models.fedgpad import fedgpad, fedgpad_relief, fedgpad_specific
 from coalface.models.feduv_cnn import feduv_cnn, feduv_cnn_small
 from coalface.models.ghostfacenet import ghostfacenet
 from coalface.models.iresnet import iresnet18, iresnet50
@@ -38,6 +38,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18": resnet18,
     "fedgpad": fedgpad,
     "fedgpad_specific": fedgpad_specific,
+    "fedgpad_relief": fedgpad_relief,
 }
 
 

@@ -2,7 +2,8 @@
 
 Shao et al. 2022. `fedgpad` is what centres share and users run: the domain-invariant extractor, the classifier and the
 depth estimator. `fedgpad_specific` is what stays in a centre: the domain-specific extractor and the decoder.
-Both make their six input channels, RGB and HSV, from the image.
+`fedgpad_relief` is the first, judged by its depth map (ours: `algorithms/relief.py`). All make their six input
+channels, RGB and HSV, from the image.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from coalface.models.colour import rgb_hsv
 from coalface.models.size import Size, height_width
 
 DEPTH = 32  # pixels on a side of a depth map
+LIVE_DEPTH, STEEPNESS = 0.35, 6.0  # the mean of a live face's depth map, about; and of the logit in shares of it
 PLANES = (512, 256, 128, 64, 32)  # of the decoder's maps, from 8×8 pixels up, at the paper's width of 64
 
 
@@ -61,10 +63,20 @@ class Shared(nn.Module):
         self.classifier = nn.Sequential(nn.Linear(c512, c512), nn.ReLU(), nn.Linear(c512, 1))
         self.depth = nn.Sequential(conv(3 * c128, c128), conv(c128, c64), conv(c64, 1))
 
-    def forward(self, images_N3HW: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, images_N3HW: Tensor) -> tuple[Tensor, ...]:
         """The logit of live [n, 1], domain-invariant features [n, 512], and depth [n, 32, 32]."""
         features, maps = self.invariant(rgb_hsv(images_N3HW))
         return self.classifier(features), features, self.depth(maps)[:, 0]
+
+
+class Relief(Shared):
+    def forward(self, images_N3HW: Tensor) -> tuple[Tensor, ...]:
+        """A logit [n, 1], features [n, 512], depth [n, 32, 32], and the classifier's logit [n, 1].
+
+        The first is by depth alone: 0 for a face as deep as live ones are on the mean, −STEEPNESS for a flat one.
+        """
+        logit, features, depth = super().forward(images_N3HW)
+        return STEEPNESS * (depth.mean(dim=(1, 2))[:, None] / LIVE_DEPTH - 1), features, depth, logit
 
 
 class Specific(nn.Module):
@@ -94,6 +106,12 @@ def fedgpad(size: Size = 256, width: int = 64) -> Shared:
     """The part that travels. `width` is the number of channels of the first layer: 64 in the paper."""
     _doublings(size)
     return Shared(width)
+
+
+def fedgpad_relief(size: Size = 256, width: int = 64) -> Relief:
+    """The part that travels, with its depth map as the judge."""
+    _doublings(size)
+    return Relief(width)
 
 
 def fedgpad_specific(size: Size = 256, width: int = 64) -> Specific:

@@ -42,7 +42,7 @@ class Row:
     target: str
     printed: tuple[float, ...] = ()  # the paper's HTER, EER and AUC; empty: the paper has no such row
     kinds: tuple[str, ...] = ()  # of attack, one for each centre; empty: all
-    at_home: bool = False  # whoever uses the detector sets its statistics and its zero by live frames of their own
+    at_home: bool = False  # whoever uses the detector takes half of its statistics from live frames of their own
     change: Callable[[DetectionRun], DetectionRun] | None = None  # of the scale's run, where this row trains otherwise
 
     @property
@@ -118,7 +118,7 @@ class DetectorBench:
         measured = {}
         for row in rows:
             found = self._stage(row)
-            measured[row.label] = {**found, **found["half_at_home" if row.at_home else "as_sent"][row.target]}
+            measured[row.label] = {**found, **found["statistics_at_home" if row.at_home else "as_sent"][row.target]}
         return measured
 
     def _stage(self, row: Row) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class DetectorBench:
         rounds = done.stage.rounds()
         return {
             "as_sent": self._tested(detection, done.models, seen, world.dev, None),
-            "half_at_home": self._tested(
+            "statistics_at_home": self._tested(
                 detection, done.models, seen, world.dev_at_home, world.home | self._homes(users)
             ),
             "features": self._features(detection.net, done, seen) if self.keep_features else None,

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from coalface.algorithms.all import AllCentres
-from coalface.algorithms.disguise import Disguise
 from coalface.algorithms.fedgpad import FedGPAD
 from coalface.algorithms.fedma import FedMA
 from coalface.algorithms.fedpad import FedPAD
 from coalface.algorithms.fused import Fused
+from coalface.algorithms.relief import Relief
 from coalface.algorithms.single import Single
 from coalface.config import DetectionRun
 from coalface.data.attacks import draw_domain
@@ -103,8 +103,11 @@ def _at_home(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(replace(row, at_home=True, printed=()) for row in rows)
 
 
-DISGUISE = _by_user("disguise (ours)", Disguise(), {})
-AT_HOME = _at_home((*_by_user("FedPAD", FedPAD(), {}), *_by_user("FedGPAD", FedGPAD(), {}), *DISGUISE))
+RELIEF = _by_user("relief (ours)", Relief(), {})
+AT_HOME = _at_home((
+    *_by_user("Fused", Fused(), {}), *_by_user("FedPAD", FedPAD(), {}), *_by_user("FedGPAD", FedGPAD(), {}),
+    *_by_user("All", AllCentres(), {}), *RELIEF,
+))  # fmt: skip
 TABLE_3 = (
     *_singles(),
     *_by_user("Fused", Fused(), {
@@ -115,7 +118,7 @@ TABLE_3 = (
     *_by_user("All", AllCentres(), {
         "M": (21.80, 17.18, 90.96), "C": (29.46, 31.54, 76.29), "I": (30.57, 25.71, 72.21), "O": (27.22, 25.91, 82.21),
     }),
-    *DISGUISE,
+    *RELIEF,
     *AT_HOME,
 )  # fmt: skip
 TABLE_5 = (
@@ -124,7 +127,7 @@ TABLE_5 = (
         "M": (29.68, 25.85, 84.68), "C": (31.17, 30.78, 78.81), "I": (24.82, 26.75, 73.05), "O": (30.95, 25.15, 84.28),
     }),
     *_by_user("FedGPAD", FedGPAD(), FEDGPAD),
-    *DISGUISE,
+    *RELIEF,
 )  # fmt: skip
 TABLE_6 = (
     *_by_user("FedGPAD without difference", FedGPAD(difference_weight=0.0), {"I": (31.71, 23.56, 78.94)}),
@@ -160,12 +163,12 @@ TABLE_10 = (
     Row("Fused", Fused(), ("I", "O"), "M", (35.22, 25.56, 81.54), PRINT_AND_VIDEO),
     Row("FedPAD", FedPAD(), ("I", "O"), "M", (30.51, 26.10, 84.82), PRINT_AND_VIDEO),
     Row("FedGPAD", FedGPAD(), ("I", "O"), "M", (28.19, 23.01, 84.75), PRINT_AND_VIDEO),
-    Row("disguise (ours)", Disguise(), ("I", "O"), "M", (), PRINT_AND_VIDEO),
+    Row("relief (ours)", Relief(), ("I", "O"), "M", (), PRINT_AND_VIDEO),
 )
 FIGURE_7 = tuple(
     row
     for row in TABLE_3
-    if row.name in ("All", "FedPAD", "FedGPAD", "disguise (ours)") and row.target in "IM" and not row.at_home
+    if row.name in ("All", "FedPAD", "FedGPAD", "relief (ours)") and row.target in "IM" and not row.at_home
 )
 
 
@@ -185,7 +188,7 @@ def _tsne(result: dict[str, Any]) -> dict[str, Any]:
 
 def _artefact(what: str, table: tuple[Row, ...], remarks: str = "", drawn: Any = None) -> DetectorArtefact:
     rows = tuple(
-        replace(row, change=slower_if_wide) if row.method.network == "fedgpad" and row.change is None else row
+        replace(row, change=slower_if_wide) if row.method.network.startswith("fedgpad") and row.change is None else row
         for row in table
     )
     return DetectorArtefact(f"FedGPAD, {what}", SCALES, rows, FIVE, "fedgpad", draw_domain, remarks, drawn)

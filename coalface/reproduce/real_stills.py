@@ -15,11 +15,11 @@ import torch
 
 from coalface import seeding
 from coalface.algorithms.all import AllCentres
-from coalface.algorithms.disguise import Disguise
 from coalface.algorithms.fedgpad import FedGPAD
 from coalface.algorithms.fedma import FedMA
 from coalface.algorithms.fedpad import FedPAD
 from coalface.algorithms.fused import Fused
+from coalface.algorithms.relief import Relief
 from coalface.algorithms.single import Single
 from coalface.config import DetectionRun
 from coalface.data.attacks import draw_domain
@@ -120,10 +120,10 @@ ROWS = (
     *_by_user("FedGPAD", FedGPAD()),
     *_by_user("FedGPAD without disentanglement", FedGPAD(disentangle=False)),
     *_by_user("All", AllCentres()),
-    *_by_user("disguise (ours)", Disguise()),
+    *_by_user("relief (ours)", Relief()),
     *(
         replace(row, at_home=True)
-        for name, method in (("FedPAD", FedPAD()), ("FedGPAD", FedGPAD()), ("disguise (ours)", Disguise()))
+        for name, method in (("FedPAD", FedPAD()), ("FedGPAD", FedGPAD()), ("relief (ours)", Relief()))
         for row in _by_user(name, method)
     ),
 )

@@ -27,7 +27,7 @@ def test_tables_share_detectors_on_disk(tmp_path: Path, monkeypatch: pytest.Monk
     assert reproduced("fedgpad-table3", tmp_path, "--rows", "FedPAD, I&C&M → O") == 0
     measured = json.loads((tmp_path / "fedgpad-smoke" / "seed0" / "fedpad-i-c-m" / "measured.json").read_text())
     told = measured["as_sent"]["S"]
-    assert list(measured["as_sent"]) == list(measured["half_at_home"]) == ["O", "S"] and list(told["dev"]) == [
+    assert list(measured["as_sent"]) == list(measured["statistics_at_home"]) == ["O", "S"] and list(told["dev"]) == [
         "I",
         "C",
         "M",
