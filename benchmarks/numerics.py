@@ -2,8 +2,8 @@
 
     python benchmarks/numerics.py --device cuda --seeds 0 1 2
 
-FedFV and central training from the same start of the same people. The start is pre-trained by each setting too. With
-several processes, give each its `--seeds` and the same `--out`; the last one writes the table of all.
+FedFV and central training from the same start of the same people. The start is pre-trained by each setting too. Every
+row is a file in `--out`/numerics; what is there is not measured again, and `--collect` makes the table of it.
 """
 
 from __future__ import annotations
@@ -64,34 +64,38 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="a CPU has one kind of arithmetic")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--settings", nargs="+", choices=tuple(SETTINGS), default=list(SETTINGS))
-    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--out", type=Path, default=Path("out"))
+    parser.add_argument("--collect", type=Path, metavar="FOLDER", help="measure nothing; write the table here")
     options = parser.parse_args()
     device = torch.device(options.device)
     parts = options.out / "numerics"
     parts.mkdir(parents=True, exist_ok=True)
-    for seed in options.seeds:
+    for seed in () if options.collect else options.seeds:
         for setting in options.settings:
-            row = measured(setting, seed, device) | provenance.describe(device)
-            print("  ".join(f"{k} {v:.2f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
-            (parts / f"{setting.replace(', ', '-').replace(' ', '-')}-{seed}.json").write_text(json.dumps(row) + "\n")
-    write(options.out)
+            file = parts / f"{setting.replace(', ', '-').replace(' ', '-')}-{seed}.json"
+            if not file.exists():
+                row = measured(setting, seed, device) | provenance.describe(device)
+                file.write_text(json.dumps(row) + "\n")
+                print(f"{setting}, seed {seed}: {', '.join(f'{row[stage]:.2f}' for stage in STAGES)}", flush=True)
+    if options.collect:
+        write(parts, options.collect)
 
 
-def write(out: Path) -> None:
-    """The table of all parts that are there."""
-    rows = [json.loads(file.read_text()) for file in sorted((out / "numerics").glob("*.json"))]
-    by_setting = {s: [row for row in rows if row["setting"] == s] for s in SETTINGS}
-    by_setting = {setting: mine for setting, mine in by_setting.items() if mine}
-    cells = [
-        [setting, *(_mean(row[stage] for row in mine) for stage in STAGES)] for setting, mine in by_setting.items()
-    ]
-    seeds = sorted({row["seed"] for row in rows})
+def write(parts: Path, out: Path) -> None:
+    """The table of all rows that are there."""
+    rows = [json.loads(file.read_text()) for file in sorted(parts.glob("*.json"))]
+    cells = []
+    for setting in SETTINGS:
+        mine = [row for row in rows if row["setting"] == setting]
+        if mine:
+            seeds = ", ".join(str(seed) for seed in sorted(row["seed"] for row in mine))
+            cells.append([setting, *(_mean(row[stage] for row in mine) for stage in STAGES), seeds])
     made = sorted({f"{row['hardware']}, {row['date']}, commit {row['commit']}" for row in rows})
-    told = (
-        f"Accuracy in per cent, mean ± standard deviation over seeds {', '.join(map(str, seeds))}; {'; '.join(made)}."
-    )
+    told = f"Accuracy in per cent, mean ± standard deviation over the seeds; {'; '.join(made)}."
+    out.mkdir(parents=True, exist_ok=True)
     (out / "numerics.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    (out / "numerics.md").write_text(f"{markdown_table(cells, ['arithmetic', *STAGES])}\n\n{told}\n")
+    table = markdown_table(cells, ["arithmetic", *STAGES.values(), "seeds"])
+    (out / "numerics.md").write_text(f"{table}\n\n{told}\n")
 
 
 def _mean(numbers: Any) -> str:

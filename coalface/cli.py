@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from coalface import __version__, config, seeding
+from coalface.allocator import keep_freed_memory
 from coalface.config import ConfigError, DetectionRun, Run
 from coalface.data import pairs as pair_lists
 from coalface.data.faces import read_folder, read_images
@@ -73,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(given)
     warnings.showwarning = _one_line_warning
+    keep_freed_memory()  # `serve` and `join`, which run for weeks, take this back
     try:
         options.verb(options, _shown_command(given, options))
     except (ConfigError, StoreError, QuorumError, FileNotFoundError, NotADirectoryError, ImportError) as error:

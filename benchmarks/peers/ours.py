@@ -1,4 +1,4 @@
-"""coalface, with its checks, ledger and a checkpoint every round. First argument: auto, sequential or stacked."""
+"""coalface, with its checks and ledger; checkpoints nobody writes here. First argument: auto, sequential or stacked."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from workload import BATCH, CLIENTS, IMAGES, RATE, ROUNDS, SCALE, SIZE, WARM_UP,
 
 from coalface import seeding
 from coalface.algorithms.fedavg import SharedHead
+from coalface.allocator import keep_freed_memory
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
 from coalface.engines.sequential import Sequential
@@ -20,6 +21,7 @@ from coalface.local import Training
 from coalface.models.net import Net
 from coalface.store import Stage
 
+keep_freed_memory()  # as the command line does
 pixels = torch.cat([faces(client)[0] for client in range(CLIENTS)])
 population = Population(FaceSet(pixels, torch.arange(0, len(pixels) + 1, IMAGES)), tuple((i,) for i in range(CLIENTS)))
 net, method = Net("feduv_cnn", size=SIZE), SharedHead(scale=SCALE)
@@ -33,7 +35,7 @@ with tempfile.TemporaryDirectory() as folder:
         net,
         CLIENTS,
         engine,
-        Rounds(rounds=WARM_UP + ROUNDS),
+        Rounds(rounds=WARM_UP + ROUNDS, checkpoint_every=WARM_UP + ROUNDS),
         Training(rate=RATE, batch=BATCH, flip=False),
         0,
         stage,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import logging
 import os
@@ -14,10 +13,6 @@ QUIET = {  # Flower reads these when it is imported
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
-
-# Of glibc's mallopt
-M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
-LARGE_BLOCK = 256 << 10  # bytes
 
 
 def needs_deploy() -> None:
@@ -42,14 +37,3 @@ def log_to(name: str, file: Path | None, quiet: bool) -> None:
         logger.handlers = list(handlers)
         logger.setLevel(level)
         logger.propagate = False
-
-
-def give_memory_back() -> None:
-    """Have large blocks go back to the system when they are free, where the C library can be told so (glibc).
-
-    Otherwise messages of megabytes, handled by many threads, leave holes: a process that runs for weeks seems to grow.
-    """
-    library = ctypes.CDLL(None)
-    if sys.platform == "linux" and hasattr(library, "mallopt"):
-        library.mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
-        library.mallopt(M_ARENA_MAX, 2)

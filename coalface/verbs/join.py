@@ -12,9 +12,10 @@ from pathlib import Path
 
 import torch
 
+from coalface.allocator import give_memory_back
 from coalface.config import ConfigError
 from coalface.registry import Client
-from coalface.verbs.extra import give_memory_back, log_to, needs_deploy
+from coalface.verbs.extra import log_to, needs_deploy
 
 
 def join(options: argparse.Namespace, command: str) -> None:

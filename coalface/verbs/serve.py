@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
+from coalface.allocator import give_memory_back
 from coalface.config import ConfigError, DetectionRun, Run, method_name, to_json
 from coalface.detection import Detection
 from coalface.experiment import Experiment
 from coalface.registry import Clients, Tls
 from coalface.report.progress import Progress
-from coalface.verbs.extra import give_memory_back, log_to, needs_deploy
+from coalface.verbs.extra import log_to, needs_deploy
 
 
 def serve(run: Run | DetectionRun, options: argparse.Namespace, command: str, device: torch.device) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import httpx
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from coalface import wire
+from coalface.allocator import give_memory_back
 from coalface.config import ConfigError, method_named, to_json
 from coalface.data.public_file import write_public
 from coalface.engines import flower_link
@@ -33,7 +34,6 @@ from coalface.offer import DECLINED, Declined
 from coalface.participant import Participant, own_secret
 from coalface.registry import Limits
 from coalface.terms import PROTOCOL, Terms
-from coalface.verbs.extra import give_memory_back
 from coalface.verbs.keys import certify, key_pair
 from tests.conftest import noise_population
 from tests.engines.flower_world import Deployed, Nodes, nodes, tampered
