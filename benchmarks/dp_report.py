@@ -28,7 +28,7 @@ def collect(parts: Path, out: Path, images: Path) -> None:
     found.sort(key=lambda row: (row["clients"], METHODS.index(row["method"]), row["noise"], row["seed"]))
     report = {
         "command": "`python benchmarks/dp_accuracy.py --seed S --device cuda` for S = 0, 1, 2, then `--collect`",
-        "what": f"{ROUNDS} rounds of all clients (FedFV: of half), who take a step on {IMAGES_A_ROUND} of their "
+        "what": f"{ROUNDS} rounds of 1,000 clients (FedFV: 500 of 1,000), who take a step on {IMAGES_A_ROUND} of their "
         f"{IMAGES} photographs; the server begins with feduv_cnn_small (406 thousand parameters, 32 pixels), "
         f"which knows 40 public people under {WORLD.split(':')[0]} conditions, everybody else's are "
         f"{WORLD.split(':')[1]}; δ is a tenth of one over the clients",
