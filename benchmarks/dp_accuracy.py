@@ -3,6 +3,7 @@
     python benchmarks/dp_accuracy.py --search METHOD … [--clients 250] [--seed 100]   # rates, clips and rounds
     python benchmarks/dp_accuracy.py --account                             # the noise of each ε, for dp_plan.py
     python benchmarks/dp_accuracy.py --seed S [--clients 1000 10000] [--device cuda]
+    python benchmarks/dp_accuracy.py --control --seed S                    # what noise alone does
     python benchmarks/dp_accuracy.py --collect                             # tables and figure of what was measured
 
 A thousand clients are called in a round, of 1,000 or of 10,000, and take one step on one of their four photographs.
@@ -36,6 +37,7 @@ from dp_plan import (
     CHORD,
     CLIENTS,
     CLIPS,
+    COHORTS,
     EPSILONS,
     IMAGES,
     IMAGES_A_ROUND,
@@ -180,6 +182,27 @@ def search(options: argparse.Namespace, device: torch.device) -> None:
                     plans = [(best["rate"], part * usual, noise) for noise in NOISES for part in (1.0, 0.3)]
 
 
+def control(options: argparse.Namespace, device: torch.device) -> None:
+    """What noise alone does: the start with the noise of all rounds on its weights, and nobody's changes."""
+    bench, rows = Bench(100, options.seed, device), []
+    for clients in CLIENTS:
+        for target in EPSILONS[clients]:
+            spread = NOISE[clients][METHODS[0]][target] * CLIPS[METHODS[0]] * sqrt(ROUNDS) / COHORTS[clients]
+            for draw in range(3):
+                luck = torch.Generator(device).manual_seed(draw)
+                noisy = bench.start.map(
+                    lambda leaf, by=spread, luck=luck: (
+                        leaf + by * torch.randn(leaf.shape, generator=luck, device=device)
+                    )
+                )
+                rows.append({"clients": clients, "target": target, "spread": spread, "draw": draw,
+                             "seed": options.seed, "start": bench.before, "end": bench.scores(noisy),
+                             "made": provenance.describe(device)})  # fmt: skip
+                print(json.dumps({key: value for key, value in rows[-1].items() if key != "made"}), flush=True)
+    options.parts.mkdir(parents=True, exist_ok=True)
+    (options.parts / f"control_{options.seed}.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
 def account() -> None:
     """The noise of each ε, as text for dp_plan.py: the machine that trains need not have dp-accounting."""
     noise = {n: {m: {t: noise_of(t, m, n) for t in EPSILONS[n]} for m in METHODS} for n in CLIENTS}
@@ -188,6 +211,7 @@ def account() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--control", action="store_true", help="noise alone, on the start of a seed")
     parser.add_argument("--account", action="store_true", help="print the noise of each ε")
     parser.add_argument("--search", nargs="+", choices=METHODS, help="try rates, clips and noises of these methods")
     parser.add_argument("--worlds", nargs="+", default=[WORLD], help="of --search: conditions, public:private")
@@ -211,6 +235,8 @@ def main() -> None:
         account()
     elif options.collect:
         collect(options.parts, options.out, options.images)
+    elif options.control:
+        control(options, device)
     elif options.search:
         search(options, device)
     else:

@@ -38,7 +38,6 @@ def collect(parts: Path, out: Path, images: Path) -> None:
         "date": max(entry["date"] for entry in made),
     }
     out.mkdir(parents=True, exist_ok=True)
-    (out / "dp_accuracy.json").write_text(json.dumps(report, indent=1) + "\n")
     groups: dict[tuple[int, str, float], Rows] = {}
     for row in found:
         groups.setdefault((row["clients"], row["method"], row["target"]), []).append(row)
@@ -51,13 +50,41 @@ def collect(parts: Path, out: Path, images: Path) -> None:
     text = f"# Accuracy against ε\n\n{report['what']}. Verification of 300 people who take no part; mean and standard "
     text += "deviation over the seeds; gains are over each seed's own start.\n\n"
     text += markdown_table(cells, [*header, "seeds"])
+    controls = [row for path in sorted(parts.glob("control_*.json")) for row in json.loads(path.read_text())]
+    text += control_table(controls) if controls else ""
     text += f"\n{report['command']}; on {', '.join(report['hardware'])}, {report['date']}, commit "
     (out / "dp_accuracy.md").write_text(f"{text}{', '.join(report['commit'])}.\n")
+    report["noise alone"] = controls
+    (out / "dp_accuracy.json").write_text(json.dumps(report, indent=1) + "\n")
     save(drawn(groups), images / "dp_accuracy.png")
     searched = [row for path in sorted(parts.glob("search_*.json")) for row in json.loads(path.read_text())]
     if searched:
         (out / "dp_search.json").write_text(json.dumps(searched, indent=1) + "\n")
         (out / "dp_search.md").write_text(search_table(searched))
+
+
+def control_table(rows: Rows) -> str:
+    """What the noise of all rounds does by itself."""
+    groups: dict[tuple[int, float], Rows] = {}
+    for row in rows:
+        groups.setdefault((row["clients"], row["target"]), []).append(row)
+    cells = [
+        [f"{clients:,}", f"{target:g}", f"{several[0]['spread']:.2g}",
+         *(f"{statistics.mean(of):+.1f} ± {statistics.stdev(of):.1f}" for of in (moved(several, name) for name in
+           ("accuracy", "tar@0.01")))]
+        for (clients, target), several in groups.items()
+    ]  # fmt: skip
+    made, seeds = rows[0]["made"], sorted({row["seed"] for row in rows})
+    text = (
+        "\n## Noise alone\n\nThe start with fedavg's noise of all rounds on its weights, and nobody's changes; seeds "
+    )
+    text += f"{seeds}, three draws each. `--control --seed S`, on {made['hardware']}, commit {made['commit']}.\n\n"
+    header = ["clients", "ε", "on each weight", "accuracy, over the start", "TAR@1 %, over the start"]
+    return text + markdown_table(cells, header)
+
+
+def moved(rows: Rows, score: str) -> list[float]:
+    return [100 * (row["end"][score] - row["start"][score]) for row in rows]
 
 
 def drawn(groups: dict[tuple[int, str, float], Rows]) -> Figure:
