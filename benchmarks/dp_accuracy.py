@@ -3,15 +3,15 @@
     python benchmarks/dp_accuracy.py --search METHOD … [--clients 250] [--seed 100]   # rates, clips and rounds
     python benchmarks/dp_accuracy.py --account                             # the noise of each ε, for dp_plan.py
     python benchmarks/dp_accuracy.py --seed S [--clients 1000 10000] [--device cuda]
+    python benchmarks/dp_accuracy.py --control --seed S                    # what noise alone does
     python benchmarks/dp_accuracy.py --collect                             # tables and figure of what was measured
 
-All clients are called in every round and take one step on one of their four photographs (FedFV: half of them, as it
-sends mixtures of people who are not called). Gaussian mechanisms then compose exactly; under the bound for samples of
-one in ten, the same ε would take more than twice the noise on the mean. All cells of a command and a number of clients
-start from the same pre-trained network. FedFace and FedFV reveal a template of each client, so that
+A thousand clients are called in a round, of 1,000 or of 10,000, and take one step on one of their four photographs.
+Where all are called, Gaussian mechanisms compose exactly; of 10,000 the sampling counts. All cells of a command and a
+number of clients start from the same pre-trained network. FedFace and FedFV reveal a template of each client, so that
 no ε is stated for them, whatever the noise: they are run with the noise on the mean that fedavg has at that ε.
 
-Clips are fixed: numbers that were chosen on other people. A cell is one file in --parts and is not measured again.
+Clips are fixed, and were not tuned. A cell is one file in --parts and is not measured again.
 Training needs no dp-accounting; --account and --collect do.
 """
 
@@ -60,7 +60,8 @@ from coalface.report.progress import Progress
 SCORES = ("accuracy", "tar@0.01")
 SEARCHED = {"hinge": (0.25, 0.5, 1.0, 2.0), "softmax": (0.02, 0.05, 0.1)}  # rates
 NOISES = (3.5e-4, 1e-3, 3.5e-3)  # on the mean, in clips, over √rounds: ε = 8, 2, 0.5 for 10,000, 50, 8, 2 for 1,000
-AT_ROUNDS = (10, 15, 20, 30, 60, 120)
+SPREADS = (0.003, 0.0085, 0.0142, 0.031)  # of --control; 0.0142 is fedavg's after all rounds, 10,000 clients, ε = 2
+AT_ROUNDS = (15, 30, 60, 120)
 
 
 class Bench:
@@ -181,6 +182,22 @@ def search(options: argparse.Namespace, device: torch.device) -> None:
                     plans = [(best["rate"], part * usual, noise) for noise in NOISES for part in (1.0, 0.3)]
 
 
+def control(options: argparse.Namespace, device: torch.device) -> None:
+    """What noise alone does: the start with so much noise on each weight as many rounds add up to, and no changes."""
+    bench, rows = Bench(40, options.seed, device), []
+    for spread in SPREADS:
+        for draw in range(3):
+            luck = torch.Generator(device).manual_seed(draw)
+            noisy = bench.start.map(
+                lambda leaf, by=spread, luck=luck: leaf + by * torch.randn(leaf.shape, generator=luck, device=device)
+            )
+            rows.append({"spread": spread, "draw": draw, "seed": options.seed, "start": bench.before,
+                         "end": bench.scores(noisy), "made": provenance.describe(device)})  # fmt: skip
+            print(json.dumps({key: value for key, value in rows[-1].items() if key != "made"}), flush=True)
+    options.parts.mkdir(parents=True, exist_ok=True)
+    (options.parts / f"control_{options.seed}.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
 def account() -> None:
     """The noise of each ε, as text for dp_plan.py: the machine that trains need not have dp-accounting."""
     noise = {n: {m: {t: noise_of(t, m, n) for t in EPSILONS[n]} for m in METHODS} for n in CLIENTS}
@@ -189,6 +206,7 @@ def account() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--control", action="store_true", help="noise alone, on the start of a seed")
     parser.add_argument("--account", action="store_true", help="print the noise of each ε")
     parser.add_argument("--search", nargs="+", choices=METHODS, help="try rates, clips and noises of these methods")
     parser.add_argument("--worlds", nargs="+", default=[WORLD], help="of --search: conditions, public:private")
@@ -212,6 +230,8 @@ def main() -> None:
         account()
     elif options.collect:
         collect(options.parts, options.out, options.images)
+    elif options.control:
+        control(options, device)
     elif options.search:
         search(options, device)
     else:

@@ -47,7 +47,7 @@ class Step:
     group_noise: float = 0.0  # on each number of a choir's sum; voices are of length 1
     images: int = 0  # of each client, drawn anew; 0 takes all
     flip: bool = True
-    together: int = 2500  # clients in one pass
+    together: int = 2000  # clients in one pass
 
 
 def begun(method: Method, net: Net, start: Weights, clients: int) -> State:
