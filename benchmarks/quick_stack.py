@@ -1,4 +1,9 @@
-"""`quick_rounds` for many settings and seeds as one stack of models: a GPU that many share is slow to be asked.
+"""Rounds of FedFV and chorus without the federation around them, many settings and seeds as one stack of models.
+
+A round of one step is one backward pass for a whole cohort, so the class embeddings of all clients can lie in one
+tensor, and those of many runs in one stack: a search needs thousands of rounds, and no messages. The arithmetic is the
+methods' own; the draws of cohorts are others than in `coalface run`, so numbers agree within the noise of seeds and not
+bit for bit. What wins here is measured again by `coalface reproduce`.
 
 Everybody is enrolled before the first round, every client has as many images, and all settings of a stack have the same
 method, choirs, cohort and number of rounds. An equivalent of FedFV may now and then hold one person twice.
@@ -6,16 +11,94 @@ method, choirs, cohort and number of rounds. An equivalent of FedFV may now and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from quick_rounds import Choir, Clients, Setting
 from torch import Tensor
 from torch.func import vmap
 
 from coalface import cohort
-from coalface.models.net import Weights
+from coalface.algorithms.chorus import Chorus
+from coalface.algorithms.chorus import Server as Choirs
+from coalface.data.population import Population
+from coalface.models.net import Net, Weights
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of a search."""
+
+    method: Literal["FedFV", "chorus"]
+    rate: float = 0.05
+    rounds: int = 500
+    cohort: int = 16
+    momentum: float = 0.0  # of the server's step along the mean change
+    scale: float = 16.0
+    margin: float = 0.0
+    embedding_rate: float = 1.0
+    init: Literal["mean_feature", "random"] = "mean_feature"
+    equivalents: int = 100
+    fused: int = 2
+    choir: int = 4
+    groupings: int = 1
+    repel: float = 0.0  # class embeddings are pushed from the negatives, as hard as images are confused with them
+    drops: tuple[tuple[float, float], ...] = ((0.8, 0.2),)  # (share of the rounds, factor of the rate from there on)
+
+    def label(self) -> str:
+        """What differs from the defaults, in one line; how the rate falls is the world's."""
+        plain = vars(Setting(self.method))
+        changed = {name: value for name, value in vars(self).items() if value != plain[name] and name != "drops"}
+        told = [name if value is True else f"{name} {value}" for name, value in changed.items()]
+        return ", ".join([self.method, *told])
+
+
+@dataclass
+class Clients:
+    """Everybody's images in one place, one identity each."""
+
+    net: Net
+    population: Population
+    start: Weights
+    rows: list[Tensor] = field(init=False)  # of each client's images
+    images: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.images = self.population.faces.images
+        self.rows = [self.population[client].rows for client in range(len(self.population))]  # type: ignore[misc]
+
+    def mean_features(self, weights: Weights, called: list[int]) -> Tensor:
+        """Of all images of each of these clients, [c, d]."""
+        found = []
+        with torch.no_grad():
+            for client in called:
+                features = F.normalize(self.net(weights, self.images[self.rows[client].to(self.images.device)]), dim=1)
+                found.append(F.normalize(features.mean(dim=0), dim=0))
+        return torch.stack(found)
+
+
+class Choir:
+    """Who sings with whom, and when."""
+
+    def __init__(self, setting: Setting, clients: int) -> None:
+        method = Chorus(choir=setting.choir, groupings=setting.groupings)
+        self.each, self.groupings = setting.choir, setting.groupings
+        self.number = clients // setting.choir
+        heard = torch.zeros(self.number * setting.groupings)
+        server = Choirs(Weights({}, {}), heard, heard, clients)
+        self.members = [method.members(server, choir) for choir in range(len(heard))]
+        own = [
+            [method.choir_of(server, client, turn) for turn in range(setting.groupings)] for client in range(clients)
+        ]
+        self.own = torch.tensor(own)  # [C, R]
+        self.turn = 0
+        self.singing: list[int] = []
+
+    def called(self, size: int, luck: torch.Generator) -> list[int]:
+        drawn = cohort.draw(self.number, max(1, size // self.each), luck)
+        self.singing = [self.turn * self.number + choir for choir in drawn]
+        return sorted(client for choir in self.singing for client in self.members[choir])
 
 
 @dataclass
@@ -48,7 +131,7 @@ def trained_together(clients: list[Clients], settings: list[Setting], seed: int)
     else:
         enrolled = torch.stack([one.mean_features(one.start, list(range(people))) for one in clients])
     voices = enrolled[whose].clone()
-    choirs = Choir(first, people, voices[0]) if first.method == "chorus" else None
+    choirs = Choir(first, people) if first.method == "chorus" else None
     models = torch.arange(len(several), device=device)[:, None]
     numbers = Numbers(several, device)
     chords = _sung(voices, choirs) if choirs else voices[:, :0]
