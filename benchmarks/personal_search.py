@@ -26,7 +26,7 @@ from coalface.report.progress import Progress
 from coalface.report.tables import markdown_table
 from coalface.reproduce import ARTEFACTS
 from coalface.reproduce.artefact import Artefact, ScaleName
-from coalface.reproduce.bench import Row
+from coalface.reproduce.bench import Row, measured_file
 
 NEVER = range(10)  # seeds of tables
 
@@ -55,6 +55,14 @@ def told(measured: dict[str, Any]) -> dict[str, Any]:
         test: {score: round(value, 4) for score, value in scores.items() if isinstance(value, float)}
         for test, scores in measured["scores"].items()
     }
+
+
+def public_share(out: Path, row: Row) -> list[float]:
+    """The share of public images among those trained on, in the first and in the last round."""
+    file = measured_file(out, row).parent / "rounds.jsonl"
+    rounds = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    found = [entry["losses"]["public_share"] for entry in rounds if "public_share" in entry["losses"]]
+    return [round(found[0], 3), round(found[-1], 3)] if found else []
 
 
 def search(options: argparse.Namespace) -> None:
@@ -86,6 +94,7 @@ def search(options: argparse.Namespace) -> None:
                         "seed": seed,
                         "scores": told(measured),
                         "seconds": round(measured.get("seconds", 0.0), 1),
+                        "public_share": public_share(out, row),
                         "made": measured["made"],
                     }
                     print(json.dumps(line), flush=True)
@@ -124,16 +133,19 @@ def write_table(out: Path, results: Path) -> None:
     for world in sorted({_world(one) for one in found}):
         mine = [one for one in found if _world(one) == world]
         columns, rows = COLUMNS[world[1]], []
+        share = ["public of a client's images, first → last round"] if columns is FEDFR else []
         for row, settings in sorted({(one["row"], one["settings"]) for one in mine}):
             same = [one for one in mine if (one["row"], one["settings"]) == (row, settings)]
             cells = [_mean([_score(one, *column) for one in same]) for column in columns.values()]
+            if columns is FEDFR:
+                cells.append(" → ".join(f"{100 * part:.0f}" for part in same[0].get("public_share", ())) or "–")
             rows.append(
                 [row, settings or "as it stands", *cells, ", ".join(sorted({str(one["seed"]) for one in same}))]
             )
         commit, artefact, scale, base, hardware = world
         title = f"`{artefact} --scale {scale}`" + (f" with `{base}`" if base else "")
         made = f"Commit {commit}, {hardware}."
-        lines += ["", f"## {title}", "", made, "", markdown_table(rows, ["row", "settings", *columns, "seeds"])]
+        lines += ["", f"## {title}", "", made, "", markdown_table(rows, ["row", "settings", *columns, *share, "seeds"])]
     lines += ["", "`python benchmarks/personal_search.py ARTEFACT --rows … --tries …`", ""]
     (results / "personal_search.json").write_text(json.dumps({"found": found}, indent=1) + "\n")
     (results / "personal_search.md").write_text("\n".join(lines))

@@ -98,7 +98,7 @@ class Bench:
         return {row.label: finished(self.out, row, self.run) or self._measure(row) for row in rows}
 
     def _measure(self, row: Row) -> dict[str, Any]:
-        file = _file(self.out, row)
+        file = measured_file(self.out, row)
         file.parent.mkdir(parents=True, exist_ok=True)
         # Rows of one table may come from several machines.
         made = {"config_sha256": row.fingerprint(self.run), "made": provenance.describe(self.device)}
@@ -108,7 +108,7 @@ class Bench:
 
     def _measured(self, row: Row) -> dict[str, Any]:
         start, _, tests = self._prepared(row)
-        experiment = self._experiment(row.of(self.run), _file(self.out, row).parent)
+        experiment = self._experiment(row.of(self.run), measured_file(self.out, row).parent)
         if row.method is None and not row.central:
             return {
                 "scores": _scores(tests, start, None) | self._personal(experiment, {"generic": same_for_all(start)})
@@ -134,7 +134,7 @@ class Bench:
 
     def _outcome(self, row: Row) -> Outcome:
         """The row, trained; from its last checkpoint if it has one."""
-        run, folder = row.of(self.run), _file(self.out, row).parent
+        run, folder = row.of(self.run), measured_file(self.out, row).parent
         experiment = self._experiment(run, folder)
         start, public_proxies, _ = self._prepared(row)
         if row.after is not None:
@@ -175,7 +175,7 @@ class Bench:
 
 def finished(out: Path, row: Row, run: Run) -> dict[str, Any] | None:
     """A row's measurements, if it was measured in this folder; with other settings than now, it is refused."""
-    file = _file(out, row)
+    file = measured_file(out, row)
     if not file.exists():
         return None
     found: dict[str, Any] = json.loads(file.read_text())
@@ -184,7 +184,8 @@ def finished(out: Path, row: Row, run: Run) -> dict[str, Any] | None:
     return found
 
 
-def _file(out: Path, row: Row) -> Path:
+def measured_file(out: Path, row: Row) -> Path:
+    """Where a row's measurements are; the stage that it was trained in lies beside them."""
     label = row.trained_as or row.label
     folder = "".join(letter if letter.isalnum() else "-" for letter in label.lower()).strip("-")
     return out / folder / "measured.json"

@@ -4,18 +4,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
+from coalface.config import Central
 from coalface.data.faceset import FaceSet
+from coalface.data.pairs import PairList
+from coalface.data.population import Population
+from coalface.federation import Rounds
 from coalface.report.progress import Progress
+from coalface.reproduce import real_personal
 from coalface.reproduce.real_lfw import joined
 from coalface.reproduce.real_personal import EACH, PROBES, SCALES, PersonalBench
 from tests.conftest import noise_faces
 
 
 class NoPhotographs:
+    """Noise in the place of faces: 6 public people, 20 who may be clients."""
+
     def held_out(self) -> FaceSet:
-        return noise_faces(20, 2, seed=9)
+        return noise_faces(20, 3, seed=9)
+
+    def people(self, name: str) -> FaceSet:
+        return noise_faces(20, 14, seed=1) if name == "cfp" else noise_faces(6, 12, seed=0)
+
+    def test(self, name: str) -> tuple[torch.Tensor, PairList]:
+        left = torch.arange(60)
+        right = (left + 1 + 2 * (left % 2)) % 60  # the next image, or one of the next person
+        names = tuple(Path(f"{place}.png") for place in range(60))
+        return self.held_out().images, PairList(names, left, right, left // 3 == right // 3, left // 6)
 
 
 def bench(seed: int, tmp_path: Path) -> PersonalBench:
@@ -47,3 +64,27 @@ def test_shuffled_images_stay_with_their_person(tmp_path: Path) -> None:
         mine = slice(14 * person, 14 * (person + 1))
         sums = [set(several.images[mine].flatten(1).long().sum(dim=1).tolist()) for several in (faces, one, other)]
         assert sums[0] == sums[1] == sums[2]
+
+
+def test_every_row_is_trained_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four clients with four people each, or sixteen with one; one round."""
+    monkeypatch.setattr(real_personal, "EACH", 4)
+    monkeypatch.setattr(
+        PersonalBench, "_synthetic", lambda _: Population(noise_faces(5, 4, seed=3), ((0, 1, 2, 3, 4),))
+    )
+    scale, rooms = SCALES["cpu"], bench(0, tmp_path)
+    few = replace(scale.run.data, size=16, clients=4, identities_each=4)
+    rooms.run = replace(
+        rooms.run,
+        data=few,
+        model="tiny",
+        embedding=8,
+        pretrain=Central(rounds=1),
+        central=Central(rounds=1),
+        rounds=Rounds(rounds=1),
+    )
+    rows = real_personal._rows(replace(scale, run=rooms.run))
+    measured = rooms.measure([replace(row, rounds=min(row.rounds, 2)) for row in rows])
+    assert len(measured) == 10
+    for row in measured.values():
+        assert 0 <= row["scores"]["LFW"]["accuracy"] <= 1 and 0 <= row["scores"]["personal"]["auroc"] <= 1
