@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from coalface.cli import main
+from coalface.config import Central
 from coalface.data.faceset import FaceSet, FaceView
 from coalface.data.population import Population
-from coalface.config import Central
 from coalface.reproduce import ARTEFACTS, bench, writing
 from coalface.reproduce.bench import Row
 from coalface.reproduce.real_lfw import RealArtefact
