@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from coalface.cli import main
+from coalface.config import Central
 from coalface.data.faceset import FaceSet, FaceView
 from coalface.data.population import Population
 from coalface.reproduce import ARTEFACTS, bench, writing
@@ -158,3 +159,10 @@ def test_public_images_are_counted() -> None:
     clients = Population(held, ((0,), (1,)))
     ledger = [{"client": 0, "images": 2 * (4 + 3)}, {"client": 1, "images": 2 * 6}]
     assert bench.public_used(clients, FaceView.of(held, (2,)), 2, ledger) == pytest.approx(3 / 20)
+
+
+def test_a_row_may_train_centrally_in_a_way_of_its_own() -> None:
+    run = ARTEFACTS["fedfv-table3"].scales["smoke"].run
+    plain, longer = Row("central", central=True), Row("central", central=True, plan=Central(rounds=7))
+    assert plain.of(run).central == run.central and longer.of(run).central.rounds == 7
+    assert plain.fingerprint(run) != longer.fingerprint(run)
