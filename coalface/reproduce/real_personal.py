@@ -2,8 +2,8 @@
 
 The server trains on synthetic faces, and then on 253 people of CelebA, who are public: FedFR's clients hold them. The
 clients have 18 people of CFP each, or one; ten images of a person train and four, drawn at random, are kept for the
-personal numbers. The generic model is tested on the official LFW pairs. Methods are set as
-in the synthetic tables; nothing was tuned on photographs.
+personal numbers. The generic model is tested on the official LFW pairs. Methods are set as in the synthetic tables;
+nothing was tuned on photographs.
 """
 
 from __future__ import annotations
