@@ -110,12 +110,12 @@ class Net:
         module = self._by_batch_statistics if batch_statistics else self._by_running_statistics
         if images.dtype == torch.uint8:
             images = scaled(images, next(iter(weights.parameters.values())).dtype)
-        leaves, structure = _pytree.tree_flatten(weights)
-        shared = not any(map(torch._C._functorch.is_functorch_wrapped_tensor, leaves))
-        if torch._C._functorch.is_batchedtensor(images) and shared and not others and not batch_statistics:
-            return _OneBatch.apply(  # type: ignore[no-untyped-call]
-                lambda flat, given: self._run(module, structure.unflatten(given), flat), images, *leaves
-            )
+        if torch._C._functorch.is_batchedtensor(images) and not others and not batch_statistics:
+            leaves, structure = _pytree.tree_flatten(weights)
+            if not any(map(torch._C._functorch.is_functorch_wrapped_tensor, leaves)):
+                return _OneBatch.apply(  # type: ignore[no-untyped-call]
+                    lambda flat, given: self._run(module, structure.unflatten(given), flat), images, *leaves
+                )
         return self._run(module, weights, images, *others)
 
     def _run(self, module: torch.nn.Module, weights: Weights, *inputs: Tensor) -> Any:
