@@ -14,8 +14,7 @@ NEVER = (1 << 31) - 1
 def keep_freed_memory() -> None:
     """Blocks stay with the process when they are free: for training, which asks for the same ones in every step.
 
-    Otherwise each activation of a few megabytes is fetched from the system page by page, and a CPU is slower by a
-    twentieth.
+    Otherwise each activation of a few megabytes is fetched from the system page by page, again and again.
     """
     _tell((M_MMAP_THRESHOLD, 1 << 30), (M_TRIM_THRESHOLD, NEVER))
 
