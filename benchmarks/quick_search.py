@@ -146,7 +146,7 @@ def write_table(out: Path, results: Path) -> None:
         "# Settings of the one-identity methods, on validation people",
         "",
         "Nobody here is in a test, and seeds are not those of the tables. Mean ± standard deviation over the seeds, in "
-        "percent. A setting is named by what differs from the defaults in `benchmarks/quick_rounds.py`. Short training "
+        "percent. A setting is named by what differs from the defaults in `benchmarks/quick_stack.py`. Short training "
         "on a GPU does not repeat bit by bit, so each process has starts of its own: compare within a table.",
     ]
     for world, words in WORLDS.items():
