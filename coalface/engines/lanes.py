@@ -14,12 +14,22 @@ from torch import Tensor
 
 from coalface.data.population import Population
 from coalface.engines.engine import Task
-from coalface.engines.launch import ClientLosses, Course, Laid, Leaves, Member, alike, client_losses, laid, stacked
+from coalface.engines.launch import (
+    ClientLosses,
+    Course,
+    Laid,
+    Leaves,
+    Member,
+    alike,
+    client_losses,
+    laid,
+    stacked,
+    width_of,
+)
 from coalface.local import Draw, Losses, fresh_optimiser, is_statistic
 
 TRACKS = 8  # shapes that are kept; each holds the models of its members
 WARM_UPS = 2  # steps before recording, in which libraries choose their kernels
-PADDED = 8  # clients are padded by up to one image in so many, so that few shapes are met
 
 
 class Lanes:
@@ -34,9 +44,7 @@ class Lanes:
         self, task: Task, launch: list[Member], steps: Sequence[list[Draw | None]], population: Population
     ) -> Course | None:
         """All steps of all members; None where they cannot be recorded."""
-        widest = max(member.width for member in launch)
-        unit = max(1, widest // PADDED)
-        width = -(-widest // unit) * unit  # of every step: one shape for the whole launch
+        width = width_of(launch)  # of every step: one shape for the whole launch
         track: Track | None = None
         early: dict[int, Leaves] = {}
         losses = []

@@ -19,6 +19,8 @@ from coalface.engines.sequential import PrivateStates
 from coalface.local import Batch, Draw, Losses, draws, mean_losses, mirrored
 from coalface.transfer import sent
 
+PADDED = 8  # clients are padded by up to one image in so many, so that few shapes are recorded
+
 Leaves = dict[str, Tensor]
 ClientLosses = Callable[[Leaves, Leaves, Tensor, Tensor, Tensor], Losses]
 
@@ -79,6 +81,13 @@ def fits(launch: list[Member], member: Member, room: Room | None) -> bool:
     many = len(launch) + 1
     images = many * max(other.width for other in [*launch, member])
     return images <= room.images and many * member.size <= room.weights
+
+
+def width_of(launch: Sequence[Member]) -> int:
+    """Of the steps of a launch that is recorded: its widest, and a little more."""
+    widest = max(member.width for member in launch)
+    unit = max(1, widest // PADDED)
+    return -(-widest // unit) * unit
 
 
 def stacked(members: Sequence[Leaves], but: Leaves | None = None) -> Leaves:

@@ -25,7 +25,7 @@ from coalface.data.population import Population
 from coalface.engines.engine import Reply, Task
 from coalface.engines.flight import Flight
 from coalface.engines.lanes import Lanes
-from coalface.engines.launch import After, Member, alike, client_losses, fits, laid, prepare, stacked
+from coalface.engines.launch import After, Member, alike, client_losses, fits, laid, prepare, stacked, width_of
 from coalface.engines.replay import Groups, Replay
 from coalface.engines.room import Room, evenly, room_for
 from coalface.engines.sequential import PrivateStates
@@ -38,7 +38,6 @@ from coalface.transfer import sent
 WORTH_STACKING = 20  # images of a client: with more, one pass for many clients gains nothing on a CPU
 REPLAYED_IMAGES = 1024  # a launch of so many or fewer is over before Python has asked for it: it is replayed instead
 LANES = 16  # clients that take several steps side by side: enough to fill a GPU with batches of ten
-REPLAYED_STEP = 8  # clients are padded by up to one image in so many, so that few shapes are recorded
 
 
 def why_not(method: Method) -> str | None:
@@ -144,9 +143,8 @@ def one_step(
 ) -> After:
     """One forward and one backward pass for all members, whose losses have these ``weights`` [C] in the mean."""
     first = launch[0]
-    widest = max(member.width for member in launch)
-    multiple = max(1, widest // REPLAYED_STEP) if replay else 1
-    batch = laid(launch, [next(member.draws) for member in launch], population, multiple)
+    width = width_of(launch) if replay else 1
+    batch = laid(launch, [next(member.draws) for member in launch], population, multiple=width)
     common = {name: leaf.detach() for name, leaf in tree.leaves(first.trained).items() if name not in first.own}
     own = stacked([member.own for member in launch])
     same = alike([member.read for member in launch])

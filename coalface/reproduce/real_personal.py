@@ -17,7 +17,6 @@ import torch
 from coalface import seeding
 from coalface.algorithms.chorus_personal import ChorusPersonal
 from coalface.algorithms.fedfr import FedFR
-from coalface.algorithms.fedfs import FedFS
 from coalface.config import Central, Run
 from coalface.data.faceset import FaceSet, FaceView
 from coalface.data.partition import Partition
@@ -30,6 +29,7 @@ from coalface.local import Training
 from coalface.models.net import Net, Weights
 from coalface.reproduce.artefact import Artefact, Column, Scale, ScaleName
 from coalface.reproduce.bench import PERSONAL, Bench, Row, Test, finished
+from coalface.reproduce.fedfs import DRAWN_TOGETHER
 from coalface.reproduce.real_lfw import ON_CELEBA, RealArtefact, RealBench, joined
 
 EACH, PROBES = 18, 4  # people of a client, and images of each person that nobody trains on
@@ -76,7 +76,7 @@ def _rows(scale: Scale) -> Sequence[Row]:
         Row(CENTRAL, central=True),
         Row("start, one person each", data=alone),
         Row("FedFR, one person each", method, data=alone),
-        Row("FedFS, one person each", FedFS(temperature=0.1, gamma=1.0), data=alone, training=replace(step, epochs=3)),
+        Row("FedFS, one person each", DRAWN_TOGETHER, data=alone, training=replace(step, epochs=3)),
         Row("chorus/personal, one person each", ChorusPersonal(), data=alone, training=step, rounds=8 * rounds),
     ]
 
