@@ -10,7 +10,6 @@ A checkpoint is written aside, flushed to the disk and renamed: it is there whol
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import hashlib
 import json
@@ -62,8 +61,8 @@ class Stage:
     def record(self, entry: RoundRecord, rows: list[ClientRecord]) -> None:
         """Append to the ledgers, and settle or forget what clients kept in this round."""
         with explained(self.folder):
-            _append(self._ledgers["ledger.jsonl"], [dataclasses.asdict(row) for row in rows])
-            _append(self._ledgers["rounds.jsonl"], [dataclasses.asdict(entry)])
+            _append(self._ledgers["ledger.jsonl"], [vars(row) for row in rows])
+            _append(self._ledgers["rounds.jsonl"], [vars(entry)])
             if entry.void:
                 self.private.forget_round()
             else:

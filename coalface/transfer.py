@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+SMALL = 64 << 10  # bytes: of a block of so many or fewer CUDA itself takes a copy at once, and returns
+
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on a device; what the device is given next finds it there."""
     if device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+    return (tensor if tensor.nbytes <= SMALL else tensor.pin_memory()).to(device, non_blocking=True)
 
 
 class Fetched:

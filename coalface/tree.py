@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import types
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
@@ -21,18 +22,22 @@ Tree = Any  # a recursive type that mypy cannot express for dataclasses
 
 def leaves(tree: Tree, prefix: str = "") -> dict[str, Tensor]:
     """Flat names and tensors, in declaration order; numbers become 0-d tensors, None fields are absent."""
-    if tree is None:
-        return {}
-    if isinstance(tree, Tensor):
-        return {prefix: tree}
-    if isinstance(tree, int | float):
-        return {prefix: torch.tensor(tree, dtype=torch.int64 if isinstance(tree, int) else torch.float64)}
     flat: dict[str, Tensor] = {}
-    for name, child in _children(tree).items():
-        if "/" in name:
-            raise ValueError(f"'/' separates levels and cannot be part of the name {name!r}")
-        flat.update(leaves(child, f"{prefix}/{name}" if prefix else name))
+    _collect(tree, prefix, flat)
     return flat
+
+
+def _collect(tree: Tree, path: str, flat: dict[str, Tensor]) -> None:
+    if isinstance(tree, Tensor):
+        flat[path] = tree
+    elif isinstance(tree, int | float):
+        flat[path] = torch.tensor(tree, dtype=torch.int64 if isinstance(tree, int) else torch.float64)
+    elif tree is not None:
+        below = f"{path}/" if path else ""
+        for name, child in _children(tree).items():
+            if "/" in name:
+                raise ValueError(f"'/' separates levels and cannot be part of the name {name!r}")
+            _collect(child, below + name, flat)
 
 
 def rebuild(kind: Any, flat: Mapping[str, Tensor], prefix: str = "") -> Tree:
@@ -91,9 +96,20 @@ def sha256(tree: Tree) -> str:
 def _children(tree: Tree) -> dict[str, Tree]:
     if isinstance(tree, dict):
         return tree
-    if dataclasses.is_dataclass(tree):
-        return {f.name: getattr(tree, f.name) for f in dataclasses.fields(tree)}
-    raise TypeError(f"{type(tree).__name__} is neither tensor, number, dict nor dataclass")
+    return {name: getattr(tree, name) for name in field_names(tree)}
+
+
+def field_names(holder: object) -> tuple[str, ...]:
+    """Of a dataclass's instance; looked up once for each class, since a round asks many times."""
+    kind: Any = type(holder)  # mypy takes the hash of an instance for that of the class
+    return _field_names(kind)
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    if not dataclasses.is_dataclass(kind):
+        raise TypeError(f"{kind.__name__} is neither tensor, number, dict nor dataclass")
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def _strip(kind: Any) -> tuple[Any, bool]:

@@ -71,34 +71,38 @@ class FedFV(RevealedEmbedding):
     def open_round(self, server: Server, called: list[int], generator: torch.Generator) -> Opened:
         """Equivalents of clients that are not called, the same for all; or, if they are too few, of all others."""
         known = server.known.cpu()
+        there = known_of(known, called)
         if self.enrol_first and not bool(known.all()):
             known = torch.zeros_like(known)  # there is nobody to be told from yet
         outside = known.index_fill(0, torch.tensor(called), False).nonzero().flatten()
         if len(outside) >= self.fused:
-            members = self.draw(server, outside, generator)
-            mixed = self.mixed(server, members)
-            return Opened(dict.fromkeys(called, members), dict.fromkeys(called, mixed), known_of(server, called))
+            members, mixed = self.draw(server, outside, generator)
+            return Opened(dict.fromkeys(called, members), dict.fromkeys(called, mixed), there)
         known = known.nonzero().flatten()
         each = {client: self.draw(server, known[known != client], generator) for client in called}
-        mixtures = {client: self.mixed(server, members) for client, members in each.items()}
-        return Opened(each, mixtures, known_of(server, called))
+        return Opened(
+            {client: members for client, (members, _) in each.items()},
+            {client: mixed for client, (_, mixed) in each.items()},
+            there,
+        )
 
-    def mixed(self, server: Server, members: Tensor) -> Tensor:
-        """The equivalents of these members [≤ n, k]; rows of zeros where there are fewer than n."""
-        equivalents = fuse(server.class_embeddings, members)
-        return F.pad(equivalents, (0, 0, 0, self.equivalents - len(equivalents)))
+    def draw(self, server: Server, pool: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Members [n, k] of the equivalents, distinct within each, and the equivalents [n, d].
 
-    def draw(self, server: Server, pool: Tensor, generator: torch.Generator) -> Tensor:
-        """Members [n, k] of the equivalents, distinct within each; those that cancel are drawn again."""
+        Those that cancel are drawn again. From too small a pool there are no members, and rows of zeros.
+        """
+        bank = server.class_embeddings
         if len(pool) < self.fused:
-            return torch.empty(0, self.fused, dtype=torch.int64)
+            return torch.empty(0, self.fused, dtype=torch.int64), bank.new_zeros(self.equivalents, bank.shape[1])
         members = pool[distinct(len(pool), self.equivalents, self.fused, generator)]
+        mixed = fuse(bank, members)
         for _ in range(REDRAWS):
-            cancelled = (fuse(server.class_embeddings, members) == 0).all(dim=1).cpu()
+            cancelled = (mixed == 0).all(dim=1).cpu()
             if not bool(cancelled.any()):
                 break
             members[cancelled] = pool[distinct(len(pool), int(cancelled.sum()), self.fused, generator)]
-        return members
+            mixed = fuse(bank, members)
+        return members, mixed
 
     def broadcast(self, server: Server, opened: Opened, client: int) -> Broadcast:
         return Broadcast(

@@ -21,7 +21,7 @@ from coalface import wire
 from coalface.algorithms.fedavg import mean_feature
 from coalface.data.population import ClientFaces, Population
 from coalface.method import Method, Types
-from coalface.metrics.collapse import max_cosine, mean_cosine
+from coalface.metrics.collapse import mean_and_max_cosine, mean_cosine
 from coalface.models.net import Net, Weights
 from coalface.normalisation import SharedNormalisation, change, moved, next_step, travelling
 from coalface.received import Received
@@ -79,7 +79,7 @@ class RevealedEmbedding(Method):
         return Server(weights, embeddings.to(device_of(weights)), known.to(device_of(weights)))
 
     def open_round(self, server: Server, called: list[int], generator: torch.Generator) -> Any:
-        return known_of(server, called)
+        return known_of(server.known, called)
 
     def broadcast(self, server: Server, opened: Any, client: int) -> Any:
         return Broadcast(server.backbone, server.class_embeddings[client], opened[client])
@@ -103,18 +103,18 @@ class RevealedEmbedding(Method):
         if len(known) < 2:
             return {}
         rows = server.class_embeddings[known[:: ceil(len(known) / MONITORED)]]
-        found = {"class_mean_cosine": mean_cosine(rows)}
-        if len(rows) == len(known):  # the highest cosine of a sample would say little of the highest of all
-            found["class_max_cosine"] = max_cosine(rows)
-        return found
+        if len(rows) < len(known):  # the highest cosine of a sample would say little of the highest of all
+            return {"class_mean_cosine": mean_cosine(rows)}
+        mean, highest = mean_and_max_cosine(rows)
+        return {"class_mean_cosine": mean, "class_max_cosine": highest}
 
     def embedder(self, server: Server, private: None = None) -> Weights:
         return server.backbone
 
 
-def known_of(server: Server, called: list[int]) -> dict[int, int]:
+def known_of(known: Tensor, called: list[int]) -> dict[int, int]:
     """Whose class embedding the server has, 1 or 0: one look at the device for a whole cohort."""
-    return dict(zip(called, server.known[called].int().tolist(), strict=True))
+    return dict(zip(called, known[called].int().tolist(), strict=True))
 
 
 def with_revealed(server: Server, received: Received, momentum: float) -> Server:

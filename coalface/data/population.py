@@ -50,7 +50,7 @@ class ClientFaces:
         return f"ClientFaces({len(self)} images, {len(self._classes)} identities)"
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return self._labels.shape[0]  # quicker than its len, and asked for often
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process go the client's own images, and no way to those of others."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,7 +30,9 @@ class Flight:
         numbers = torch.cat([*norms, *(value.double() for value in losses.values())])
         self._fetched = Fetched()
         self._numbers = self._fetched.fetch(numbers)
-        self._replies = [replace(r, private=tree.transform(self._fetched.fetch, r.private)) for r in replies]
+        self._replies = [
+            replace(r, private=tree.transform(self._fetched.fetch, r.private)) if r.private else r for r in replies
+        ]
 
     def land(self) -> Iterator[Reply]:
         """The answers, when the device has done its part."""
@@ -43,12 +45,13 @@ class Flight:
         losses = {part: [next(numbers) for _ in self._replies] for part in self._parts}
         seconds = (time.perf_counter() - self._began) / len(self._replies)
         for position, reply in enumerate(self._replies):
-            mine = {f.name: squares[id(getattr(reply.upload, f.name))] for f in fields(reply.upload)}
+            mine = {name: squares[id(getattr(reply.upload, name))] for name in tree.field_names(reply.upload)}
             parts = {part: values[position] for part, values in losses.items()}
             yield replace(reply, squares=mine, seconds=seconds, losses=parts)
 
 
 def _each_value(replies: list[Reply]) -> list[Any]:
     """The fields of the uploads, each object once."""
-    values = (getattr(reply.upload, f.name) for reply in replies for f in fields(reply.upload))
+    names = tree.field_names(replies[0].upload)
+    values = (getattr(reply.upload, name) for reply in replies for name in names)
     return list({id(value): value for value in values}.values())

@@ -8,7 +8,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from coalface import seeding, tree, wire
 from coalface.data.population import ClientFaces, Population
@@ -19,6 +21,7 @@ from coalface.engines.sequential import PrivateStates
 from coalface.local import Batch, Draw, Losses, draws, mean_losses, mirrored
 from coalface.transfer import sent
 
+NOTHING = Draw(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.bool))  # of a member that has done
 PADDED = 8  # clients are padded by up to one image in so many, so that few shapes are recorded
 
 Leaves = dict[str, Tensor]
@@ -151,46 +154,44 @@ class Laid(NamedTuple):
 
 def laid(launch: Sequence[Member], several: Sequence[Draw | None], population: Population, multiple: int = 1) -> Laid:
     """The images of every member's draw. One draw at least must be there; n is a ``multiple``."""
-    counts = [0 if draw is None else len(draw.rows) for draw in several]
-    shape = (len(launch), -max(counts) // multiple * -multiple)
+    drawn = [NOTHING if draw is None else draw for draw in several]
     # Places are worked out on the host, so that a GPU is told everything at once and is not waited for.
-    mirror, share = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape)
-    for place, draw in enumerate(several):
-        if draw is not None:
-            mirror[place, : len(draw.rows)] = draw.mirror
-            share[place, : len(draw.rows)] = 1 / len(draw.rows)
+    counts = torch.tensor([len(draw.rows) for draw in drawn])
+    width = -int(counts.max()) // multiple * -multiple
+    share = (torch.arange(width) < counts[:, None]) / counts.clamp(min=1)[:, None]
+    mirror = _padded([draw.mirror for draw in drawn], width)
     if all(isinstance(member.trained_on, ClientFaces) for member in launch):
-        images, labels = _gathered_at_once(launch, several, population, shape)
+        images, labels = _gathered_at_once(launch, drawn, population, width)
     else:
-        images, labels = _gathered_one_by_one(launch, several, shape)
+        images, labels = _gathered_one_by_one(launch, drawn, width)
     return Laid(mirrored(images, mirror), sent(labels, images.device), sent(share, images.device))
 
 
 def _gathered_at_once(
-    launch: Sequence[Member], several: Sequence[Draw | None], population: Population, shape: tuple[int, int]
+    launch: Sequence[Member], drawn: Sequence[Draw], population: Population, width: int
 ) -> tuple[Tensor, Tensor]:
-    """By the rows of the shared set: one copy for all members."""
-    rows, labels = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
-    for place, (member, draw) in enumerate(zip(launch, several, strict=True)):
+    """By the rows of the shared set: one copy for all members. Padding is its first image, looked at with no share."""
+    rows, labels = [], []
+    for member, draw in zip(launch, drawn, strict=True):
         assert member.faces.rows is not None  # it comes from a population
-        rows[place] = member.faces.rows[0]  # padding: looked at, with no share
-        if draw is not None:
-            mine = slice(0, len(draw.rows))
-            rows[place, mine] = member.faces.rows[draw.rows]
-            labels[place, mine] = member.faces.host_labels[draw.rows]
-    return population.fetched(rows.flatten()).unflatten(0, shape), labels
+        rows.append(member.faces.rows[draw.rows])
+        labels.append(member.faces.host_labels[draw.rows])
+    places = _padded(rows, width)
+    return population.fetched(places.flatten()).unflatten(0, places.shape), _padded(labels, width)
 
 
-def _gathered_one_by_one(
-    launch: Sequence[Member], several: Sequence[Draw | None], shape: tuple[int, int]
-) -> tuple[Tensor, Tensor]:
+def _gathered_one_by_one(launch: Sequence[Member], drawn: Sequence[Draw], width: int) -> tuple[Tensor, Tensor]:
     """Members that train on more than their own faces say themselves where these are."""
     first = launch[0].faces.images
-    images, labels = first.new_zeros(*shape, *first.shape[1:]), torch.zeros(shape, dtype=torch.int64)
-    for place, (member, draw) in enumerate(zip(launch, several, strict=True)):
-        if draw is not None:
-            images[place, : len(draw.rows)] = member.trained_on.gather(draw.rows)
-            labels[place, : len(draw.rows)] = member.trained_on.labels[
-                draw.rows.to(member.trained_on.labels.device)
-            ].cpu()
-    return images, labels
+    images = first.new_zeros(len(launch), width, *first.shape[1:])
+    labels = []
+    for place, (member, draw) in enumerate(zip(launch, drawn, strict=True)):
+        images[place, : len(draw.rows)] = member.trained_on.gather(draw.rows)
+        labels.append(member.trained_on.host_labels[draw.rows])
+    return images, _padded(labels, width)
+
+
+def _padded(rows: list[Tensor], width: int) -> Tensor:
+    """Rows [≤ width] one below the other, with zeros behind."""
+    together = pad_sequence(rows, batch_first=True)
+    return F.pad(together, (0, width - together.shape[1]))

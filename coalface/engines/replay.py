@@ -73,4 +73,6 @@ def _each(groups: Groups) -> Iterator[tuple[str, str, Tensor]]:
 
 
 def _copied(groups: Groups) -> Groups:
-    return {group: {name: leaf.detach().clone() for name, leaf in leaves.items()} for group, leaves in groups.items()}
+    """All tensors in one launch: times one, which is a copy, number by number."""
+    copies = iter(torch._foreach_mul([leaf.detach() for *_, leaf in _each(groups)], 1))
+    return {group: {name: next(copies) for name in leaves} for group, leaves in groups.items()}

@@ -29,7 +29,7 @@ class Collapse:
 
 def collapse(rows: Tensor, block: int = 2048) -> Collapse:
     """All three monitors of rows [C, d]."""
-    return Collapse(mean_cosine(rows), max_cosine(rows, block), effective_rank(rows))
+    return Collapse(*mean_and_max_cosine(rows, block), effective_rank(rows))
 
 
 def mean_cosine(rows: Tensor) -> float:
@@ -37,17 +37,30 @@ def mean_cosine(rows: Tensor) -> float:
 
     Exact without any C × C matrix, since the off-diagonal sum is ‖Σ u‖² − C. Rows are normalised here.
     """
-    unit = _several_unit_rows(rows).double()
-    count = len(unit)
-    return (float(unit.sum(0).square().sum()) - float(unit.square().sum())) / (count * (count - 1))
+    return float(_mean(_several_unit_rows(rows)))
 
 
 def max_cosine(rows: Tensor, block: int = 2048) -> float:
     """Highest cosine between two different rows [C, d], in blocks of ``block`` rows. Rows are normalised here."""
+    return float(_max(_several_unit_rows(rows), block))
+
+
+def mean_and_max_cosine(rows: Tensor, block: int = 2048) -> tuple[float, float]:
+    """Both of the above, for one look at the device."""
+    unit = _several_unit_rows(rows)
+    mean, highest = torch.stack([_mean(unit), _max(unit, block).double()]).tolist()
+    return mean, highest
+
+
+def _mean(unit: Tensor) -> Tensor:
+    unit = unit.double()
+    return (unit.sum(0).square().sum() - unit.square().sum()) / (len(unit) * (len(unit) - 1))
+
+
+def _max(unit: Tensor, block: int) -> Tensor:
     if block < 1:
         raise ValueError(f"block must be at least 1 row, got {block}")
-    unit = _several_unit_rows(rows)
-    highest = unit.new_tensor(-1.0)
+    highest = unit.new_full((), -1.0)
     for start in range(0, len(unit), block):
         mine = unit[start : start + block]
         for other_start in range(start, len(unit), block):
@@ -55,7 +68,7 @@ def max_cosine(rows: Tensor, block: int = 2048) -> float:
             if other_start == start:
                 cosine.fill_diagonal_(-1.0)
             highest = torch.maximum(highest, cosine.max())
-    return float(highest)
+    return highest
 
 
 def effective_rank(features: Tensor) -> float:
