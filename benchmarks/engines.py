@@ -3,7 +3,8 @@
     python benchmarks/engines.py --device cuda
     python benchmarks/engines.py --models feduv_cnn_small --clients 4 --steps 1 3 --images 6 --seconds 1 --out out
 
-Rows of the same commit and machine that the result already has stay, so that the table can be made in parts.
+Rows of the same machine that the result already has stay, each with the commit that it was measured at, so that the
+table can be made in parts.
 
 For each network, number of clients a round and number of local steps: coalface with the engine that `auto` takes, a
 hand-written loop that copies the model for each client, and one that trains a single model in place and keeps the sum
@@ -192,9 +193,9 @@ def main() -> None:
                     }
                 same = {"model": model, "clients": clients, "steps": steps}
                 rows = [row for row in rows if not same.items() <= row.items()]
-                rows.append(same | {"central": reference, **shares})
-                told = (f"{k} {v:.2f}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items())
-                print("  ".join(told), flush=True)
+                rows.append(same | {"central": reference, **shares, "commit": provenance.describe(device)["commit"]})
+                rows.sort(key=lambda row: (row["model"], row["clients"], row["steps"]))
+                print(same, {way: round(share, 3) for way, share in shares.items()}, flush=True)
                 write(options.out / stem, options.precision, rows, device)
                 gc.collect()  # recorded graphs hold memory until they are gone
                 torch.cuda.empty_cache()
@@ -203,9 +204,8 @@ def main() -> None:
 def already(path: Path, device: torch.device) -> list[dict[str, Any]]:
     """The rows of an earlier part of the same table."""
     before = json.loads(path.read_text()) if path.exists() else {}
-    here = provenance.describe(device)
     rows: list[dict[str, Any]] = before.get("rows", [])
-    return rows if all(before.get(key) == here[key] for key in ("commit", "hardware")) else []
+    return rows if before.get("hardware") == provenance.describe(device)["hardware"] else []
 
 
 def write(stem: Path, precision: str, rows: list[dict[str, Any]], device: torch.device) -> None:
@@ -213,7 +213,8 @@ def write(stem: Path, precision: str, rows: list[dict[str, Any]], device: torch.
     result = {"what": f"share of central images a second, {precision}", "rows": rows, **provenance.describe(device)}
     stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    headings = max((list(row) for row in rows), key=len)
+    ways = [way for way in ("coalface", "copying loop", "in-place loop") if any(way in row for row in rows)]
+    headings = ["model", "clients", "steps", "central", *ways, "commit"]
     cells = [[_cell(heading, row.get(heading)) for heading in headings] for row in rows]
     machine = f"{result['hardware']}, {result['date']}, commit {result['commit']}"
     stem.with_suffix(".md").write_text(f"{markdown_table(cells, headings)}\n\n{result['what']}; {machine}.\n")

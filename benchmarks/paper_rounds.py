@@ -34,7 +34,7 @@ from coalface.store import Stage
 
 # name: method, network, pixels, clients, images each, cohort (0: all), rounds of the paper, warm-up, timed
 PAPERS: dict[str, tuple[Method, str, int, int, int, int, int, int, int]] = {
-    "FedFV": (FedFV(), "feduv_cnn", 64, 1000, 30, 8, 15_000, 150, 1000),
+    "FedFV": (FedFV(), "feduv_cnn", 64, 1000, 30, 8, 15_000, 600, 1000),
     "FedFace": (FedFace(), "sphere64", 112, 1000, 47, 0, 200, 1, 1),
 }
 
