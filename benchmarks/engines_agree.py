@@ -7,6 +7,9 @@ Every method of faces that the stacked engine takes, on noise: one step; several
 clients with unequal numbers of images; faces that stay on the host. After two rounds the servers and the clients'
 private states must be the same but for the order of sums, or the command fails. A GPU then records what it runs: the
 CPU's contract tests (tests/contract/test_engines.py) do not see that.
+
+Where they are further apart, `sequential` is run again from weights that are off by one rounding error: FedFS under
+Adam begins where its gradient is zero, so that its first step is rounding error made large, by any engine.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from coalface.report.tables import markdown_table
 from coalface.store import Stage
 
 AGREED = 1e-9  # of numbers about 1, over some ten steps
+AS_ITSELF = 10  # or so many times as far apart as the reference is from itself
 CLIENTS, IMAGES, PUBLIC, SIZE = 8, 6, 3, 32
 UNEQUAL = (1, 6, 2, 3, 4, 2, 1, 5)
 STEPS = Training(rate=0.05, weight_decay=1e-3, momentum=0.9, batch=2, epochs=2)
@@ -66,11 +70,13 @@ def people(
     return Population(faces, held, images_each=images_each, device=device if at_home else None, public=public)
 
 
-def finished(engine: type, name: str, form: str, device: torch.device, folder: Path) -> dict[str, torch.Tensor]:
+def finished(
+    engine: type, name: str, form: str, device: torch.device, folder: Path, nudge: float = 0.0
+) -> dict[str, torch.Tensor]:
     """The server's state and the clients' own after two rounds, by name."""
     method, net = method_named(name)(), Net("feduv_cnn_small", size=SIZE)
     training, images_each, at_home = FORMS[form]
-    start = net.fresh(0).map(lambda leaf: leaf.to(device))
+    start = net.fresh(0).map(lambda leaf: leaf.to(device) * (1 + nudge))
     all_of_them = people(1 if method.one_identity else 2, images_each, at_home, device)
     public = replace(all_of_them.public, backbone=start)
     population = method.clients(replace(all_of_them, public=public))
@@ -93,13 +99,22 @@ def finished(engine: type, name: str, form: str, device: torch.device, folder: P
     return {path: leaf.detach().cpu() for path, leaf in found.items()}
 
 
-def difference(name: str, form: str, device: torch.device) -> float:
-    """The largest, over all numbers."""
+def difference(name: str, form: str, device: torch.device) -> dict[str, float]:
+    """The largest, over all numbers; where that is much, also of the reference to itself."""
     with tempfile.TemporaryDirectory() as folder:
         one = finished(Sequential, name, form, device, Path(folder) / "sequential")
         two = finished(Stacked, name, form, device, Path(folder) / "stacked")
-    if one.keys() != two.keys():
-        raise SystemExit(f"{name}, {form}: the engines do not even name the same tensors")
+        if one.keys() != two.keys():
+            raise SystemExit(f"{name}, {form}: the engines do not even name the same tensors")
+        found = {form: largest(one, two)}
+        if found[form] > AGREED:
+            off = finished(Sequential, name, form, device, Path(folder) / "nudged", torch.finfo(torch.float64).eps)
+            found[f"{form}, by rounding"] = largest(one, off)
+    return found
+
+
+def largest(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> float:
+    """Difference of two numbers of the same name and place."""
     return max(float((leaf.double() - two[path].double()).abs().max()) for path, leaf in one.items() if leaf.numel())
 
 
@@ -124,22 +139,31 @@ def main() -> None:
         if refusal is not None:
             print(f"{name}: not stacked, as {refusal}")
             continue
-        rows.append({"method": name, **{form: difference(name, form, device) for form in options.forms}})
+        rows.append({"method": name})
+        for form in options.forms:
+            rows[-1] |= difference(name, form, device)
         print("  ".join(f"{v:.1e}" if isinstance(v, float) else v for v in rows[-1].values()), flush=True)
     write(stem, rows, provenance.describe(device))
 
 
 def write(stem: Path, rows: list[dict[str, Any]], made: dict[str, Any]) -> None:
     """Numbers and table; failure, if they are too large."""
-    worst = max(value for row in rows for value in row.values() if isinstance(value, float))
-    result = made | {"largest": worst, "agreed": AGREED, "rows": rows}
+    forms = [form for form in FORMS if any(form in row for row in rows)]
+    result = made | {"agreed": AGREED, "rows": rows}
     stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    cells = [[f"{v:.0e}" if isinstance(v, float) else v for v in row.values()] for row in rows]
+    cells = [[row["method"], *(_cell(row, form) for form in forms)] for row in rows]
     told = f"float64; {result['hardware']}, {result['date']}, commit {result['commit']}."
-    stem.with_suffix(".md").write_text(f"{markdown_table(cells, list(rows[0]))}\n\n{told}\n")
-    if not worst < AGREED:
-        raise SystemExit(f"the engines differ by {worst:.1e}, which is more than {AGREED:.0e}")
+    stem.with_suffix(".md").write_text(f"{markdown_table(cells, ['method', *forms])}\n\n{told}\n")
+    for row in rows:
+        for form in forms:
+            if not row[form] <= max(AGREED, AS_ITSELF * row.get(f"{form}, by rounding", 0.0)):
+                raise SystemExit(f"{row['method']}, {form}: the engines differ by {row[form]:.1e}")
+
+
+def _cell(row: dict[str, Any], form: str) -> str:
+    itself = row.get(f"{form}, by rounding")
+    return f"{row[form]:.0e}" + ("" if itself is None else f" (by rounding alone {itself:.0e})")
 
 
 if __name__ == "__main__":
