@@ -43,7 +43,7 @@ from coalface.verbs.listing import list_methods
 
 EPILOG = """\
 start here
-  coalface demo                                 pre-train, federate 100 phones, compare, open out/demo/report.html
+  coalface demo                                 pre-train, federate 200 phones, compare, open out/demo/report.html
   coalface list                                 the methods, and what leaves a client under each
   coalface run fedprox/shared-head --out out/a  one method on synthetic faces
   coalface run demo --set rounds.rounds=50 --set method.scale=30 --out out/b
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def demo(options: argparse.Namespace, command: str) -> None:
-    """Pre-train, federate 100 phones with one synthetic person each, compare with central training; per seed."""
+    """Pre-train, federate 200 phones with one synthetic person each, compare with central training; per seed."""
     results = []
     for seed in options.seeds:
         out = options.out if len(options.seeds) == 1 else options.out / f"seed{seed}"
