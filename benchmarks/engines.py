@@ -83,7 +83,7 @@ class Work:
 
     def module(self) -> torch.nn.Module:
         """An ordinary module of these weights."""
-        module = self.net.module(self.start.map(lambda leaf: leaf.clone().requires_grad_()))
+        module = self.net.module(self.start.map(lambda leaf: leaf.clone())).requires_grad_()
         last = self.device.type == "cuda" and self.net.numerics.channels_last
         return module.to(memory_format=torch.channels_last) if last else module
 

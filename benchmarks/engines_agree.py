@@ -129,7 +129,8 @@ def main() -> None:
     stem = options.out / f"engines_agree_{options.device}"
     if options.collect:
         parts = [json.loads((folder / f"{stem.name}.json").read_text()) for folder in options.collect]
-        write(stem, [row for part in parts for row in part["rows"]], {k: parts[0][k] for k in parts[0] if k != "rows"})
+        rows = {row["method"]: row for part in parts for row in part["rows"]}  # the last one of each method
+        write(stem, list(rows.values()), {key: value for key, value in parts[-1].items() if key != "rows"})
         return
     device = torch.device(options.device)
     torch.set_default_dtype(torch.float64)
