@@ -1,6 +1,7 @@
 """Methods × attacks × protections: what can be told from what is really sent?
 
     OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py [--methods …] [--seeds 0 1 2] [--cohort 16] [--device cuda]
+    OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py --inversions [--methods feduv …] [--seeds 0 1 2]
     OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py --collect
 
 Real rounds of every method on synthetic people at laptop size; see docs/audits.md. Every (method, seed, cohort) is one
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from coalface import provenance, seeding
 from coalface.algorithms.chorus import Chorus
-from coalface.config import method_named
+from coalface.config import Run, method_named
 from coalface.data.contact_sheet import contact_sheet
 from coalface.method import Method
 from coalface.metrics.intervals import wilson
@@ -42,9 +43,9 @@ METHODS = (
 OTHERS: dict[str, Method] = {"chorus-8": Chorus(choir=8)}  # settings that have no name of their own
 PICTURED = ("feduv", "fedfv", "chorus")  # searches for pictures are slow: one method of each kind of upload
 NOISE = 1.0
-ROUNDS = 20
-COHORT, FEWER_ROUNDS = 16, 5  # larger cohorts play fewer rounds
-TRYING = Effort(people=400, judge_epochs=12, decoder_epochs=20, inversions=12, iterations=80, several=2)
+COHORT = 16
+CALLED = 5  # times that everybody is, in all rounds together
+TRYING = Effort(people=400, judge_epochs=12, decoder_epochs=20, inversions=16, iterations=80, several=2)
 ENLARGED = 2
 SHOWN = (
     "fedfv_template_inversion",
@@ -63,7 +64,8 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="SEED")
     parser.add_argument("--cohort", type=int, default=COHORT, help="of four times as many clients, twice above 64")
     parser.add_argument("--no-pictures", action="store_true", help="leave attacks 4 and 5 out")
-    parser.add_argument("--inversions", action="store_true", help="attack 4 alone, one step, beside the others' files")
+    parser.add_argument("--inversions", action="store_true", help="attack 4 alone, beside the others' files")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no method after so long")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="for what is trained or searched for")
     parser.add_argument("--parts", type=Path, default=Path("out/audit_matrix"), help="what is measured, and is kept")
     parser.add_argument("--collect", action="store_true", help="measure nothing: write the tables and pictures")
@@ -75,25 +77,39 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     options.parts.mkdir(parents=True, exist_ok=True)
-    if options.inversions:
-        with Progress() as progress:
-            invert(options.parts, options.methods, options.seeds[0], progress, torch.device(options.device))
-        return
+    until, device = time.perf_counter() + options.seconds, torch.device(options.device)
     with Progress() as progress:
         for seed in options.seeds:
+            if options.inversions:
+                invert(options.parts, options.methods, seed, progress, device)
+                continue
             left = [name for name in options.methods if not part(options.parts, name, seed, options.cohort).exists()]
             if left:
                 small = options.cohort == COHORT and not options.no_pictures
                 effort = TRYING if small else replace(TRYING, judge_epochs=1, inversions=0, decoder_epochs=0)
-                measure(options.parts, left, seed, options.cohort, effort, progress, torch.device(options.device))
+                measure(options.parts, left, seed, options.cohort, effort, progress, device, until)
 
 
 def made(name: str) -> Method:
     return OTHERS[name] if name in OTHERS else method_named(name)()
 
 
+def of(cohort: int) -> int:
+    """How many clients there are, of whom so many are called."""
+    return cohort * (4 if cohort <= 64 else 2)
+
+
+def planned(method: str, seed: int, cohort: int) -> Run:
+    run = audit(made(method), seed, CALLED * of(cohort) // cohort)
+    return replace(run, data=replace(run.data, clients=of(cohort)), rounds=replace(run.rounds, cohort=cohort))
+
+
 def part(folder: Path, method: str, seed: int, cohort: int) -> Path:
     return folder / f"{method.replace('/', '.')}_{seed}_{cohort}.json"
+
+
+def picture(folder: Path, method: str, attack: str) -> Path:
+    return folder / f"{method.replace('/', '.')}_{attack.replace(', ', '_').replace(' ', '_')}.png"
 
 
 def measure(
@@ -104,48 +120,52 @@ def measure(
     effort: Effort,
     progress: Progress,
     device: torch.device,
+    until: float,
 ) -> None:
     """Attack these methods, one file each."""
     attacker = Attacker.prepared(32, "easy", effort, seed, progress, device)
-    run = audit(made(methods[0]), seed, ROUNDS if cohort == COHORT else FEWER_ROUNDS)
-    clients = cohort * (4 if cohort <= 64 else 2)
-    run = replace(run, data=replace(run.data, clients=clients), rounds=replace(run.rounds, cohort=cohort))
-    setting = Setting.prepared(run, progress, device)
+    setting = Setting.prepared(planned(methods[0], seed, cohort), progress, device)
     for name in methods:
+        if time.perf_counter() > until:
+            return
         began = time.process_time()
         trying = effort if name in PICTURED else replace(effort, inversions=0, decoder_epochs=0)
-        trying = trying if seed == 0 else replace(trying, inversions=0)  # most of all the time: one seed
+        trying = replace(trying, inversions=0)  # most of all the time: a command of their own
         case = replace(of_method(setting, made(name), attacker, progress), name=name)
         results = audited(case, replace(attacker, effort=trying), standard_views(NOISE), progress)
         rows = [{"seed": seed, "cohort": cohort, **result.as_dict()} for result in results]
         for result in results:
             progress.say(line(result))
         for attack, sheet in sheets(results) if seed == 0 else ():
-            (folder / f"{name}_{attack.replace(', ', '_').replace(' ', '_')}.png").write_bytes(encode_png(sheet))
+            picture(folder, name, attack).write_bytes(encode_png(sheet))
         found = {"seconds": round(time.process_time() - began, 1), "results": rows}
         found["made"] = provenance.describe(device)
         part(folder, name, seed, cohort).write_text(json.dumps(found, indent=1) + "\n")
 
 
 def invert(folder: Path, methods: Sequence[str], seed: int, progress: Progress, device: torch.device) -> None:
-    """Attack 4 on these methods, one step, on as many people as TRYING says."""
+    """Attack 4 on these methods, one step and several, on as many people as TRYING says."""
     attacker = Attacker.prepared(32, "easy", TRYING, seed, progress, device)
-    setting = Setting.prepared(audit(made(methods[0]), seed, ROUNDS), progress, device)
+    setting = Setting.prepared(planned(methods[0], seed, COHORT), progress, device)
     for name in methods:
-        began = time.process_time()
         case = replace(of_method(setting, made(name), attacker, progress), name=name)
-        results = []
-        for view in standard_views(NOISE):
-            luck = seeding.generator(seed, "gradient inversion, 1", view.name)
-            found = gradient_inversion(case, view, luck, attacker.judge, 1, TRYING.inversions, TRYING.iterations)
-            results += [found] if found else []
-            progress.say(line(results[-1]))
-        for attack, sheet in sheets(results):
-            (folder / f"{name}_{attack.replace(', ', '_').replace(' ', '_')}.png").write_bytes(encode_png(sheet))
-        rows = [{"seed": seed, "cohort": COHORT, **result.as_dict()} for result in results]
-        told = {"seconds": round(time.process_time() - began, 1), "results": rows, "made": provenance.describe(device)}
-        place = folder / f"{name.replace('/', '.')}-inversion_{seed}_{COHORT}.json"
-        place.write_text(json.dumps(told, indent=1) + "\n")
+        for steps in (1, TRYING.several):
+            place = folder / f"{name.replace('/', '.')}-inversion-{steps}_{seed}_{COHORT}.json"
+            if place.exists():
+                continue
+            began, results = time.process_time(), []
+            for view in standard_views(NOISE):
+                luck = seeding.generator(seed, f"gradient inversion, {steps}", view.name)
+                found = gradient_inversion(
+                    case, view, luck, attacker.judge, steps, TRYING.inversions, TRYING.iterations
+                )
+                results += [found] if found else []
+                progress.say(line(results[-1]) if found else f"{name}: nobody sent anything")
+            for attack, sheet in sheets(results) if seed == 0 else ():
+                picture(folder, name, attack).write_bytes(encode_png(sheet))
+            rows = [{"seed": seed, "cohort": COHORT, **result.as_dict()} for result in results]
+            told = {"seconds": round(time.process_time() - began, 1), "results": rows}
+            place.write_text(json.dumps(told | {"made": provenance.describe(device)}, indent=1) + "\n")
 
 
 def collect(folder: Path, out: Path, images: Path) -> None:
@@ -161,8 +181,10 @@ def collect(folder: Path, out: Path, images: Path) -> None:
     rows.sort(key=lambda row: (METHODS.index(row["against"]), row["seed"]))  # stable: attacks and views as they came
     seeds = sorted({row["seed"] for row in rows})
     report: dict[str, Any] = {
-        "command": "OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py, and with --cohort 160; then --collect",
-        "what": f"{ROUNDS} rounds of 16 of 64 clients, one synthetic person each, 32 pixels, feduv_cnn_small; the "
+        "command": "OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py, with --inversions, and with --cohort 64 and "
+        "160; then --collect",
+        "what": f"{CALLED * of(COHORT) // COHORT} rounds of {COHORT} of {of(COHORT)} clients, one synthetic person "
+        "each, 32 pixels, feduv_cnn_small; the "
         f"attacks are on the last round, recovery on all; noise multiplier {NOISE:g}; seeds {seeds}",
         "seconds": round(sum(found["seconds"] for found in parts), 1),
         "made": {
@@ -219,7 +241,7 @@ def as_markdown(report: dict[str, Any]) -> str:
     for cohort in sorted({row["cohort"] for row in report["results"]} - {COHORT}):
         larger = [row for row in report["results"] if row["cohort"] == cohort]
         there = [name for name in columns if any(row["attack"] == name for row in larger)]
-        title = f"## Secure sum over {cohort} of {2 * cohort} clients"
+        title = f"## Secure sum over {cohort} of {of(cohort)} clients"
         lines += ["", title, "The last layer has 128 inputs and 128 outputs.", "", *table(larger, "secure sum", there)]
     lines += ["", "## Medians", "", "| method | view | " + " | ".join(MEDIANS.values()) + " |"]
     lines += ["|---" * (len(MEDIANS) + 2) + "|"]
