@@ -11,7 +11,8 @@ Where all are called, Gaussian mechanisms compose exactly; of 10,000 the samplin
 number of clients start from the same pre-trained network. FedFace and FedFV reveal a template of each client, so that
 no ε is stated for them, whatever the noise: they are run with the noise on the mean that fedavg has at that ε.
 
-Clips are fixed, and were not tuned. A cell is one file in --parts and is not measured again.
+Rates and clips are the best on people of other seeds (--search). A cell is one file in --parts, and is not measured
+again.
 Training needs no dp-accounting; --account and --collect do.
 """
 
@@ -35,17 +36,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from dp_plan import (
     CHORD,
     CLIENTS,
-    CLIPS,
     EPSILONS,
     IMAGES,
     IMAGES_A_ROUND,
     METHODS,
     NOISE,
-    RATES,
     ROUNDS,
     WORLD,
     called,
     noise_of,
+    setting,
 )
 from dp_report import collect
 from dp_rounds import Step, begun, drawn, played
@@ -126,11 +126,11 @@ def measure(options: argparse.Namespace, device: torch.device) -> None:
             return
         bench = benches[clients] = benches.get(clients) or Bench(clients, options.seed, device)
         first, noise = time.perf_counter(), NOISE[clients][name][target] if target else 0.0
-        clip = CLIPS[name] if noise else 0.0
-        step = Step(RATES[name], clip, noise, CHORD * noise if name == "chorus" else 0.0, IMAGES_A_ROUND)
+        rate, clip = setting(name, clients, target)
+        step = Step(rate, clip, noise, CHORD * noise if name == "chorus" else 0.0, IMAGES_A_ROUND)
         found = {
             "method": name, "clients": clients, "target": target, "noise": noise, "seed": options.seed,
-            "rounds": ROUNDS, "rate": step.rate, "clip": clip, "start": bench.before,
+            "rounds": ROUNDS, "rate": rate, "clip": clip, "start": bench.before,
             **bench.trained(name, step, ROUNDS, called(name, clients)),
             "seconds": round(time.perf_counter() - first, 1), "made": provenance.describe(device),
         }  # fmt: skip
