@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,6 @@ SEARCHED = {  # rates and clips: around what changes are long
     "fedfv": ((0.02, 0.05), (0.1, 0.2, 0.5, 1.0, 2.0)),
     "chorus": ((0.02, 0.05), (0.1, 0.2, 0.5, 1.0, 2.0)),
 }
-SPREADS = (0.003, 0.0085, 0.0142, 0.031)  # of --control; 0.0142 is fedavg's after all rounds, 10,000 clients, ε = 2
 AT_ROUNDS = (15, 30, 60, 120)
 
 
@@ -185,16 +185,19 @@ def plans(name: str) -> Iterator[tuple[float, float, float]]:
 
 
 def control(options: argparse.Namespace, device: torch.device) -> None:
-    """What noise alone does: the start with so much noise on each weight as many rounds add up to, and no changes."""
+    """What noise alone does: the start with as much on each weight as all rounds add up to, and nobody's changes."""
     bench, rows = Bench(40, options.seed, device), []
-    for spread in SPREADS:
+    for clients, target in [(many, target) for many in CLIENTS for target in EPSILONS[many]]:
+        noise, (_, clip) = NOISE[clients][METHODS[0]][target], setting(METHODS[0], clients, target)
+        spread = noise * clip * sqrt(ROUNDS) / called(METHODS[0], clients)
         for draw in range(3):
             luck = torch.Generator(device).manual_seed(draw)
             noisy = bench.start.map(
                 lambda leaf, by=spread, luck=luck: leaf + by * torch.randn(leaf.shape, generator=luck, device=device)
             )
-            rows.append({"spread": spread, "draw": draw, "seed": options.seed, "start": bench.before,
-                         "end": bench.scores(noisy), "made": provenance.describe(device)})  # fmt: skip
+            rows.append({"clients": clients, "target": target, "spread": spread, "draw": draw, "seed": options.seed,
+                         "start": bench.before, "end": bench.scores(noisy),
+                         "made": provenance.describe(device)})  # fmt: skip
             print(json.dumps({key: value for key, value in rows[-1].items() if key != "made"}), flush=True)
     options.parts.mkdir(parents=True, exist_ok=True)
     (options.parts / f"control_{options.seed}.json").write_text(json.dumps(rows, indent=1) + "\n")

@@ -65,23 +65,21 @@ def collect(parts: Path, out: Path, images: Path) -> None:
 
 def control_table(rows: Rows) -> str:
     """What the noise of all rounds does by itself."""
-    groups: dict[float, Rows] = {}
+    groups: dict[tuple[int, float], Rows] = {}
     for row in rows:
-        groups.setdefault(row["spread"], []).append(row)
+        groups.setdefault((row["clients"], row["target"]), []).append(row)
     cells = [
-        [f"{spread:g}", *(f"{statistics.mean(of):+.1f} ± {statistics.stdev(of):.1f}"
-                          for of in (moved(several, name) for name in ("accuracy", "tar@0.01")))]
-        for spread, several in groups.items()
+        [f"{clients:,}", f"{target:g}", f"{several[0]['spread']:.2g}",
+         *(f"{statistics.mean(of):+.1f} ± {statistics.stdev(of):.1f}"
+           for of in (moved(several, name) for name in ("accuracy", "tar@0.01")))]
+        for (clients, target), several in groups.items()
     ]  # fmt: skip
     made, seeds = rows[0]["made"], sorted({row["seed"] for row in rows})
-    text = "\n## Noise alone\n\nThe start with noise on each weight, and nobody's changes. With `fedavg/positive-only` "
-    text += (
-        "all rounds add up to 0.0052 and 0.0142 for 10,000 clients at ε = 8 and 2, and to 0.0163 for 1,000 at ε = 8. "
-    )
-    text += (
-        f"Seeds {seeds}, three draws each; `--control --seed S`, on {made['hardware']}, commit {made['commit']}.\n\n"
-    )
-    return text + markdown_table(cells, ["on each weight", "accuracy, over the start", "TAR@1 %, over the start"])
+    text = "\n## Noise alone\n\nThe start with the noise of all rounds of `fedavg/positive-only` on each weight, and "
+    text += f"nobody's changes. Seeds {seeds}, three draws each; `--control --seed S`, on {made['hardware']}, commit "
+    text += f"{made['commit']}.\n\n"
+    header = ["clients", "ε", "on each weight", "accuracy, over the start", "TAR@1 %, over the start"]
+    return text + markdown_table(cells, header) + "\n"
 
 
 def moved(rows: Rows, score: str) -> list[float]:
