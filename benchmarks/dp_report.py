@@ -105,6 +105,7 @@ def drawn(groups: dict[tuple[int, str, float], Rows]) -> Figure:
             shown = sorted({target for several in EPSILONS.values() for target in several})
             axes.set_xticks([*shown, FREE], [*(f"{target:g}" for target in shown), "∞"])
             axes.minorticks_off()
+            axes.tick_params(labelbottom=True)
             axes.set_xlabel("ε")
             axes.set_title(f"{clients:,} clients", fontsize=9)
             axes.set_ylabel("accuracy over the start, points")
