@@ -19,10 +19,10 @@ IMAGES = 4  # of each client
 IMAGES_A_ROUND = 1  # of these
 ROUNDS = 30
 CHOSEN: dict[str, dict[float, tuple[float, float]]] = {  # rate of a client's one step, and clip of its change
-    "fedavg/positive-only": {0.0: (1.0, 0.0), 50.0: (1.0, 0.5), 8.0: (1.0, 0.5), 2.0: (1.0, 0.5)},
+    "fedavg/positive-only": {0.0: (0.25, 0.0), 50.0: (0.25, 0.5), 8.0: (0.25, 0.5), 2.0: (1.0, 0.2)},
     "fedface": {0.0: (1.0, 0.0), 50.0: (1.0, 0.5), 8.0: (1.0, 0.5), 2.0: (1.0, 0.5)},
     "fedfv": {0.0: (0.05, 0.0), 50.0: (0.05, 0.5), 8.0: (0.05, 0.5), 2.0: (0.05, 0.5)},
-    "chorus": {0.0: (0.05, 0.0), 50.0: (0.05, 0.5), 8.0: (0.05, 0.5), 2.0: (0.05, 0.5)},
+    "chorus": {0.0: (0.02, 0.0), 50.0: (0.05, 2.0), 8.0: (0.02, 0.5), 2.0: (0.02, 0.1)},
 }
 ALIKE = {0.0: 0.0, 8.0: 50.0, 2.0: 8.0, 0.5: 2.0}  # ε of 10,000 clients: that of 1,000 with about the same noise
 CHORD = 10.0  # noise on a choir's sum, over that on the sum of updates: next to nothing of the budget is for chords
