@@ -278,6 +278,8 @@ MEDIANS = {
     ("recovery", "chance_median_cosine"): "by luck",
     ("recovery", "any_sum_tells"): "any sum tells",
     ("codeword", "bits_read"): "code bits read",
+    ("gradient inversion, 1 step", "own_before_others"): "inversion, 1 step: own before others",
+    ("gradient inversion, 2 steps", "own_before_others"): "2 steps",
     ("template inversion", "median_ssim"): "template inversion: SSIM",
     ("template inversion", "chance_median_ssim"): "to strangers",
     ("membership, person", "auc"): "person: AUC",

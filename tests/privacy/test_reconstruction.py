@@ -101,6 +101,14 @@ def test_membership_is_found_plain_and_needs_photographs_that_were_left_out(reco
     assert image_membership(everything, PLAIN, drawn()) is None
 
 
+def test_one_picture_for_all_says_nothing_of_who_is_who(recorded_case: Recorded) -> None:
+    """People's own photographs are nearest to them; one face for everybody is before others in half of all pairs."""
+    case = recorded_case("random_targets", rounds=1)
+    judge, people = Judge(case.net, case.net.fresh(5)), [case.clients[client].images for client in range(4)]
+    assert judge.own_before_others(people, people) == 1.0
+    assert judge.own_before_others([people[2]] * 4, people) == 0.5  # 3 + 2 + 1 + 0 of 12, in some order
+
+
 def test_within_people_by_hand() -> None:
     """Of one person one of two trained photographs is above the other one, of the second person the only one: ½ and 1.
 
