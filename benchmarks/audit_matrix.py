@@ -44,6 +44,7 @@ OTHERS: dict[str, Method] = {"chorus-8": Chorus(choir=8)}  # settings that have 
 PICTURED = ("feduv", "fedfv", "chorus")  # searches for pictures are slow: one method of each kind of upload
 NOISE = 1.0
 COHORT = 16
+PASSES = 30  # over the public people, before larger cohorts
 CALLED = 5  # times that everybody is, in all rounds together
 TRYING = Effort(people=400, judge_epochs=12, decoder_epochs=20, inversions=16, iterations=80, several=2)
 ENLARGED, ACROSS = 2, 8  # pictures: how much, and how many people
@@ -101,6 +102,8 @@ def of(cohort: int) -> int:
 
 def planned(method: str, seed: int, cohort: int) -> Run:
     run = audit(made(method), seed, CALLED * of(cohort) // cohort)
+    if cohort > COHORT:  # after twelve passes some seeds cannot tell anybody apart, so that any guess meets everybody
+        run = replace(run, pretrain=replace(run.pretrain, rounds=PASSES))
     return replace(run, data=replace(run.data, clients=of(cohort)), rounds=replace(run.rounds, cohort=cohort))
 
 
