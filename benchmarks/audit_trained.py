@@ -349,8 +349,8 @@ def collect(folder: Path, out: Path) -> None:
     text += "share*: of one person's voice, how much lies in their span, 1 if it followed from them. "
     text += "*Recovered*: cosine above 0.9 to the class embedding at the end of the run; for FedFV the best direction "
     text += (
-        "counts, for chorus the best of a few answers. *By luck*: strangers whom the same guesses meet. *Cosine to one's "
-        "mates*: to the sum of the others of the choir, medians of those who were recovered and of all. *Mean face*: "
+        "counts, for chorus the best of a few answers. *By luck*: strangers whom the same guesses meet. *Cosine to "
+        "one's mates*: to the sum of the others of the choir, medians of those recovered and of all. *Mean face*: "
     )
     text += "what a guess without any sum has. *Linked*: "
     text += "members found by held-out photographs at that FPR, of so many that are found if the class embeddings "
