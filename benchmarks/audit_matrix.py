@@ -1,6 +1,7 @@
 """Methods × attacks × protections: what can be told from what is really sent?
 
     OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py [--methods …] [--seeds 0 1 2] [--cohort 16] [--device cuda]
+    OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py --inversions [--methods feduv …] [--seeds 0 1 2]
     OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py --collect
 
 Real rounds of every method on synthetic people at laptop size; see docs/audits.md. Every (method, seed, cohort) is one
@@ -20,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from audit_report import as_markdown
 from torch import Tensor
 
 from coalface import provenance, seeding
 from coalface.algorithms.chorus import Chorus
-from coalface.config import method_named
+from coalface.config import Run, method_named
 from coalface.data.contact_sheet import contact_sheet
 from coalface.method import Method
-from coalface.metrics.intervals import wilson
 from coalface.privacy.audits.audit import Attacker, Effort, Setting, audited, of_method, standard_views
 from coalface.privacy.audits.gradient_inversion import gradient_inversion
 from coalface.privacy.audits.result import AuditResult
@@ -42,19 +43,16 @@ METHODS = (
 OTHERS: dict[str, Method] = {"chorus-8": Chorus(choir=8)}  # settings that have no name of their own
 PICTURED = ("feduv", "fedfv", "chorus")  # searches for pictures are slow: one method of each kind of upload
 NOISE = 1.0
-ROUNDS = 20
-COHORT, FEWER_ROUNDS = 16, 5  # larger cohorts play fewer rounds
-TRYING = Effort(people=400, judge_epochs=12, decoder_epochs=20, inversions=12, iterations=80, several=2)
-ENLARGED = 2
+COHORT = 16
+PASSES, LONGER = 12, 30  # over the public people before anything else; longer, so that people are told well apart
+CALLED = 5  # times that everybody is, in all rounds together
+TRYING = Effort(people=400, judge_epochs=12, decoder_epochs=20, inversions=16, iterations=80, several=2)
+ENLARGED, ACROSS = 2, 8  # pictures: how much, and how many people
 SHOWN = (
     "fedfv_template_inversion",
     "chorus_template_inversion",
     "feduv_gradient_inversion_1_step",
 )  # in docs/audits.md
-COLUMNS = (
-    "template leak", "recovery", "codeword", "gradient inversion, 1 step", "gradient inversion, 2 steps",
-    "template inversion", "membership, person", "membership, image",
-)  # fmt: skip
 
 
 def main() -> None:
@@ -62,8 +60,12 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="SEED")
     parser.add_argument("--cohort", type=int, default=COHORT, help="of four times as many clients, twice above 64")
+    parser.add_argument(
+        "--passes", type=int, default=PASSES, help=f"over the public people; {LONGER} to compare cohorts"
+    )
     parser.add_argument("--no-pictures", action="store_true", help="leave attacks 4 and 5 out")
-    parser.add_argument("--inversions", action="store_true", help="attack 4 alone, one step, beside the others' files")
+    parser.add_argument("--inversions", action="store_true", help="attack 4 alone, beside the others' files")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no method after so long")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="for what is trained or searched for")
     parser.add_argument("--parts", type=Path, default=Path("out/audit_matrix"), help="what is measured, and is kept")
     parser.add_argument("--collect", action="store_true", help="measure nothing: write the tables and pictures")
@@ -75,25 +77,42 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     options.parts.mkdir(parents=True, exist_ok=True)
-    if options.inversions:
-        with Progress() as progress:
-            invert(options.parts, options.methods, options.seeds[0], progress, torch.device(options.device))
-        return
+    until, device = time.perf_counter() + options.seconds, torch.device(options.device)
     with Progress() as progress:
         for seed in options.seeds:
-            left = [name for name in options.methods if not part(options.parts, name, seed, options.cohort).exists()]
+            if options.inversions:
+                invert(options.parts, options.methods, seed, progress, device)
+                continue
+            size, passes = options.cohort, options.passes
+            left = [name for name in options.methods if not part(options.parts, name, seed, size, passes).exists()]
             if left:
-                small = options.cohort == COHORT and not options.no_pictures
+                small = (size, passes) == (COHORT, PASSES) and not options.no_pictures
                 effort = TRYING if small else replace(TRYING, judge_epochs=1, inversions=0, decoder_epochs=0)
-                measure(options.parts, left, seed, options.cohort, effort, progress, torch.device(options.device))
+                measure(options.parts, left, seed, size, passes, effort, progress, device, until)
 
 
 def made(name: str) -> Method:
     return OTHERS[name] if name in OTHERS else method_named(name)()
 
 
-def part(folder: Path, method: str, seed: int, cohort: int) -> Path:
-    return folder / f"{method.replace('/', '.')}_{seed}_{cohort}.json"
+def of(cohort: int) -> int:
+    """How many clients there are, of whom so many are called."""
+    return cohort * (4 if cohort <= 64 else 2)
+
+
+def planned(method: str, seed: int, cohort: int, passes: int = PASSES) -> Run:
+    run = audit(made(method), seed, CALLED * of(cohort) // cohort)
+    run = replace(run, pretrain=replace(run.pretrain, rounds=passes))
+    return replace(run, data=replace(run.data, clients=of(cohort)), rounds=replace(run.rounds, cohort=cohort))
+
+
+def part(folder: Path, method: str, seed: int, cohort: int, passes: int) -> Path:
+    longer = f"_{passes}" if passes != PASSES else ""
+    return folder / f"{method.replace('/', '.')}_{seed}_{cohort}{longer}.json"
+
+
+def picture(folder: Path, method: str, attack: str) -> Path:
+    return folder / f"{method.replace('/', '.')}_{attack.replace(', ', '_').replace(' ', '_')}.png"
 
 
 def measure(
@@ -101,51 +120,56 @@ def measure(
     methods: Sequence[str],
     seed: int,
     cohort: int,
+    passes: int,
     effort: Effort,
     progress: Progress,
     device: torch.device,
+    until: float,
 ) -> None:
     """Attack these methods, one file each."""
     attacker = Attacker.prepared(32, "easy", effort, seed, progress, device)
-    run = audit(made(methods[0]), seed, ROUNDS if cohort == COHORT else FEWER_ROUNDS)
-    clients = cohort * (4 if cohort <= 64 else 2)
-    run = replace(run, data=replace(run.data, clients=clients), rounds=replace(run.rounds, cohort=cohort))
-    setting = Setting.prepared(run, progress, device)
+    setting = Setting.prepared(planned(methods[0], seed, cohort, passes), progress, device)
     for name in methods:
+        if time.perf_counter() > until:
+            return
         began = time.process_time()
         trying = effort if name in PICTURED else replace(effort, inversions=0, decoder_epochs=0)
-        trying = trying if seed == 0 else replace(trying, inversions=0)  # most of all the time: one seed
+        trying = replace(trying, inversions=0)  # most of all the time: a command of their own
         case = replace(of_method(setting, made(name), attacker, progress), name=name)
         results = audited(case, replace(attacker, effort=trying), standard_views(NOISE), progress)
-        rows = [{"seed": seed, "cohort": cohort, **result.as_dict()} for result in results]
+        rows = [{"seed": seed, "cohort": cohort, "passes": passes, **result.as_dict()} for result in results]
         for result in results:
             progress.say(line(result))
         for attack, sheet in sheets(results) if seed == 0 else ():
-            (folder / f"{name}_{attack.replace(', ', '_').replace(' ', '_')}.png").write_bytes(encode_png(sheet))
+            picture(folder, name, attack).write_bytes(encode_png(sheet))
         found = {"seconds": round(time.process_time() - began, 1), "results": rows}
         found["made"] = provenance.describe(device)
-        part(folder, name, seed, cohort).write_text(json.dumps(found, indent=1) + "\n")
+        part(folder, name, seed, cohort, passes).write_text(json.dumps(found, indent=1) + "\n")
 
 
 def invert(folder: Path, methods: Sequence[str], seed: int, progress: Progress, device: torch.device) -> None:
-    """Attack 4 on these methods, one step, on as many people as TRYING says."""
+    """Attack 4 on these methods, one step and several, on as many people as TRYING says."""
     attacker = Attacker.prepared(32, "easy", TRYING, seed, progress, device)
-    setting = Setting.prepared(audit(made(methods[0]), seed, ROUNDS), progress, device)
+    setting = Setting.prepared(planned(methods[0], seed, COHORT), progress, device)
     for name in methods:
-        began = time.process_time()
         case = replace(of_method(setting, made(name), attacker, progress), name=name)
-        results = []
-        for view in standard_views(NOISE):
-            luck = seeding.generator(seed, "gradient inversion, 1", view.name)
-            found = gradient_inversion(case, view, luck, attacker.judge, 1, TRYING.inversions, TRYING.iterations)
-            results += [found] if found else []
-            progress.say(line(results[-1]))
-        for attack, sheet in sheets(results):
-            (folder / f"{name}_{attack.replace(', ', '_').replace(' ', '_')}.png").write_bytes(encode_png(sheet))
-        rows = [{"seed": seed, "cohort": COHORT, **result.as_dict()} for result in results]
-        told = {"seconds": round(time.process_time() - began, 1), "results": rows, "made": provenance.describe(device)}
-        place = folder / f"{name.replace('/', '.')}-inversion_{seed}_{COHORT}.json"
-        place.write_text(json.dumps(told, indent=1) + "\n")
+        for steps in (1, TRYING.several):
+            place = folder / f"{name.replace('/', '.')}-inversion-{steps}_{seed}_{COHORT}.json"
+            if place.exists():
+                continue
+            began, results = time.process_time(), []
+            for view in standard_views(NOISE):
+                luck = seeding.generator(seed, f"gradient inversion, {steps}", view.name)
+                found = gradient_inversion(
+                    case, view, luck, attacker.judge, steps, TRYING.inversions, TRYING.iterations
+                )
+                results += [found] if found else []
+                progress.say(line(results[-1]) if found else f"{name}: nobody sent anything")
+            for attack, sheet in sheets(results) if seed == 0 else ():
+                picture(folder, name, attack).write_bytes(encode_png(sheet))
+            rows = [{"seed": seed, "cohort": COHORT, **result.as_dict()} for result in results]
+            told = {"seconds": round(time.process_time() - began, 1), "results": rows}
+            place.write_text(json.dumps(told | {"made": provenance.describe(device)}, indent=1) + "\n")
 
 
 def collect(folder: Path, out: Path, images: Path) -> None:
@@ -153,35 +177,42 @@ def collect(folder: Path, out: Path, images: Path) -> None:
     parts = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     if not parts:
         raise SystemExit(f"nothing was measured in {folder}: run this without --collect first")
-    rows = [row for found in parts for row in found["results"]]
-    most = Counter[tuple[str, str, str, int, int]]()  # of attack 4 there may be two: that on more people counts
+    rows = [{"passes": PASSES, **row} for found in parts for row in found["results"]]
+    most = Counter[tuple[str, str, str, int, int, int]]()  # of attack 4 there may be two: that on more people counts
     for row in rows:
         most[_cell(row)] = max(most[_cell(row)], row["details"]["people"])
     rows = [row for row in rows if row["details"]["people"] == most[_cell(row)]]
     rows.sort(key=lambda row: (METHODS.index(row["against"]), row["seed"]))  # stable: attacks and views as they came
     seeds = sorted({row["seed"] for row in rows})
     report: dict[str, Any] = {
-        "command": "OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py, and with --cohort 160; then --collect",
-        "what": f"{ROUNDS} rounds of 16 of 64 clients, one synthetic person each, 32 pixels, feduv_cnn_small; the "
+        "command": "OMP_NUM_THREADS=1 python benchmarks/audit_matrix.py, with --inversions, and with --passes 30 and "
+        "--cohort 16, 64, 160; then --collect",
+        "what": f"{CALLED * of(COHORT) // COHORT} rounds of {COHORT} of {of(COHORT)} clients, one synthetic person "
+        "each, 32 pixels, feduv_cnn_small; the "
         f"attacks are on the last round, recovery on all; noise multiplier {NOISE:g}; seeds {seeds}",
         "seconds": round(sum(found["seconds"] for found in parts), 1),
         "made": {
-            "hardware": ", ".join(sorted({found["made"]["hardware"] for found in parts})),
+            "hardware": joined(parts, "hardware"),
             "date": max(found["made"]["date"] for found in parts),
-            "commit": ", ".join(sorted({found["made"]["commit"] for found in parts})),
+            "commit": joined(parts, "commit"),
         },
         "results": rows,
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "audit_matrix.json").write_text(json.dumps(report, indent=1) + "\n")
-    (out / "audit_matrix.md").write_text(as_markdown(report))
+    apart = ([row for row in rows if row["passes"] == passes] for passes in (PASSES, LONGER))
+    (out / "audit_matrix.md").write_text(as_markdown(report, *apart))
     for name in SHOWN:
         if (folder / f"{name}.png").exists():
             (images / f"audit_{name}.png").write_bytes((folder / f"{name}.png").read_bytes())
 
 
-def _cell(row: dict[str, Any]) -> tuple[str, str, str, int, int]:
-    return row["against"], row["attack"], row["view"], row["seed"], row["cohort"]
+def joined(parts: list[dict[str, Any]], what: str) -> str:
+    return ", ".join(sorted({name for found in parts for name in found["made"][what].split(", ")}))
+
+
+def _cell(row: dict[str, Any]) -> tuple[str, str, str, int, int, int]:
+    return row["against"], row["attack"], row["view"], row["seed"], row["cohort"], row["passes"]
 
 
 def sheets(results: Sequence[AuditResult]) -> Iterator[tuple[str, Tensor]]:
@@ -189,7 +220,7 @@ def sheets(results: Sequence[AuditResult]) -> Iterator[tuple[str, Tensor]]:
     drawn = [(result.attack, result.pictures) for result in results if result.pictures is not None]
     for attack in dict.fromkeys(attack for attack, _ in drawn):
         shown = [pictures for its, pictures in drawn if its == attack]
-        people = min(map(len, shown))
+        people = min(ACROSS, *map(len, shown))
         rows = torch.stack([shown[0][:people, 0], *(pictures[:people, 1] for pictures in shown)])
         larger = rows.flatten(0, 1).repeat_interleave(ENLARGED, 2).repeat_interleave(ENLARGED, 3)
         yield attack, contact_sheet(larger, columns=people)
@@ -198,121 +229,6 @@ def sheets(results: Sequence[AuditResult]) -> Iterator[tuple[str, Tensor]]:
 def line(result: AuditResult) -> str:
     share = f"{100 * result.success:.0f} % against {100 * result.chance:.1f} % by luck"
     return f"{result.against}, {result.attack}, {result.view}: {share}"
-
-
-def as_markdown(report: dict[str, Any]) -> str:
-    """One table for each view, methods down and attacks across; people pooled over the seeds."""
-    made, rows = report["made"], [row for row in report["results"] if row["cohort"] == COHORT]
-    lines = [
-        "# Attacks on what is really sent",
-        "",
-        f"{report['what']}. Each cell is the share of people (for images: of photographs) against whom the attack "
-        "succeeded, pooled over the seeds, its 95 % Wilson interval, and the share that luck reaches. **Bold**: the "
-        "interval is above that of luck. *Any sum*: how often a plain sum of as many strangers as a choir has meets "
-        "one of them. What each attack is, and what counts: "
-        "[docs/audits.md](../docs/audits.md).",
-    ]
-    columns = [name for name in COLUMNS if any(row["attack"] == name for row in rows)]
-    lines += ["", "## In short", "", SIGNS, "", *short(rows, columns)]
-    for view in dict.fromkeys(row["view"] for row in rows):
-        lines += ["", f"## {view[0].upper()}{view[1:]}", "", *table(rows, view, columns)]
-    for cohort in sorted({row["cohort"] for row in report["results"]} - {COHORT}):
-        larger = [row for row in report["results"] if row["cohort"] == cohort]
-        there = [name for name in columns if any(row["attack"] == name for row in larger)]
-        title = f"## Secure sum over {cohort} of {2 * cohort} clients"
-        lines += ["", title, "The last layer has 128 inputs and 128 outputs.", "", *table(larger, "secure sum", there)]
-    lines += ["", "## Medians", "", "| method | view | " + " | ".join(MEDIANS.values()) + " |"]
-    lines += ["|---" * (len(MEDIANS) + 2) + "|"]
-    for method in dict.fromkeys(row["against"] for row in rows):
-        for view in dict.fromkeys(row["view"] for row in rows):
-            found = [r for r in rows if (r["view"], r["against"]) == (view, method)]
-            lines.append(f"| {method} | {view} | " + " | ".join(middle(found, *key) for key in MEDIANS) + " |")
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"`{report['command']}`: {report['seconds']:.0f} s of processor time on {made['hardware']}, one thread, "
-            f"{made['date']}, commit {made['commit']}.",
-            "",
-        ]
-    )
-
-
-def table(rows: list[dict[str, Any]], view: str, columns: Sequence[str]) -> list[str]:
-    lines = [f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-    for method in dict.fromkeys(row["against"] for row in rows):
-        mine = [row for row in rows if (row["view"], row["against"]) == (view, method)]
-        cells = [cell([row for row in mine if row["attack"] == attack]) for attack in columns]
-        lines.append(f"| {method} | {' | '.join(cells)} |")
-    return lines
-
-
-MEDIANS = {
-    ("template leak", "median_cosine"): "template leak: cosine",
-    ("template leak", "chance_median_cosine"): "by luck",
-    ("recovery", "median_cosine"): "recovery: cosine",
-    ("recovery", "chance_median_cosine"): "by luck",
-    ("recovery", "any_sum_tells"): "any sum tells",
-    ("codeword", "bits_read"): "code bits read",
-    ("template inversion", "median_ssim"): "template inversion: SSIM",
-    ("template inversion", "chance_median_ssim"): "to strangers",
-    ("membership, person", "auc"): "person: AUC",
-    ("membership, image", "auc"): "image: AUC",
-}
-
-
-def middle(rows: list[dict[str, Any]], attack: str, key: str) -> str:
-    """Mean over the seeds of a number in the details."""
-    values = [row["details"][key] for row in rows if row["attack"] == attack and key in row["details"]]
-    return f"{sum(values) / len(values):.3f}" if values else "–"
-
-
-SIGNS = (
-    "● above luck, ○ not above it, – no hold for this attack, or not tried. In brackets: in so many seeds "
-    "it is above luck by itself."
-)
-
-
-def short(rows: list[dict[str, Any]], columns: Sequence[str]) -> list[str]:
-    """A sign for every cell of every view."""
-    lines = [f"| view | method | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
-    for view in dict.fromkeys(row["view"] for row in rows):
-        for method in dict.fromkeys(row["against"] for row in rows):
-            mine = [row for row in rows if (row["view"], row["against"]) == (view, method)]
-            signs = [sign([row for row in mine if row["attack"] == attack]) for attack in columns]
-            lines.append(f"| {view} | {method} | {' | '.join(signs)} |")
-    return lines
-
-
-def sign(rows: list[dict[str, Any]]) -> str:
-    if not rows:
-        return "–"
-    several = [above(*pooled([row])) for row in rows]
-    return f"{'●' if above(*pooled(rows)) else '○'} ({sum(several)} of {len(several)})"
-
-
-def above(found: int, people: int, lucky: int, strangers: int) -> bool:
-    return wilson(found, people).low > wilson(lucky, strangers).high
-
-
-def pooled(rows: list[dict[str, Any]]) -> tuple[int, int, int, int]:
-    """Of all seeds: whom the attack met, of how many; and whom luck did, of how many strangers."""
-    people = sum(row["details"]["people"] for row in rows)
-    found = round(sum(row["success"] * row["details"]["people"] for row in rows))
-    strangers = sum(row["details"]["strangers"] for row in rows)
-    return found, people, round(sum(row["chance"] * row["details"]["strangers"] for row in rows)), strangers
-
-
-def cell(rows: list[dict[str, Any]]) -> str:
-    if not rows:
-        return "–"
-    found, people, lucky, strangers = pooled(rows)
-    interval, chance = wilson(found, people), lucky / strangers
-    share = f"{100 * found / people:.0f} %"
-    share = f"**{share}**" if above(found, people, lucky, strangers) else share
-    told = [row["details"]["any_sum_tells"] for row in rows if "any_sum_tells" in row["details"]]
-    beside = f", any sum {100 * sum(told) / len(told):.1f}" if told and rows[0]["view"] != "plain" else ""
-    return f"{share} [{100 * interval.low:.0f}, {100 * interval.high:.0f}], luck {100 * chance:.1f}{beside}"
 
 
 if __name__ == "__main__":

@@ -163,6 +163,7 @@ def attacked(
                 "noise": noise,
                 "people": len(own),
                 **(told_of(systems[0][0]) if kind == "chorus" else {}),
+                **(beside_mates(systems[0][0], heard.truth, own > RECOVERED) if kind == "chorus" else {}),
                 "recovered": float((own > RECOVERED).double().mean()),
                 "by_luck": float((luck > RECOVERED).double().mean()),
                 "median_cosine": float(own.median()),
@@ -228,6 +229,18 @@ def told_of(who: Tensor) -> dict[str, float]:
     _, values, right = torch.linalg.svd(who, full_matrices=False)
     rank = int((values > 1e-9).sum())
     return {"sums": len(who), "rank": rank, "largest_share": float(right[:rank].square().sum(dim=0).max())}
+
+
+def beside_mates(who: Tensor, truth: Tensor, recovered: Tensor) -> dict[str, float | None]:
+    """Cosine of a person to the sum of the others of their choir, the nearest choir of several: medians.
+
+    Of those who were recovered, and of all: where the first is high, a choir looked alike, and nothing was solved.
+    """
+    sums = who.float() @ truth
+    others = F.normalize(sums[:, None] - truth, dim=2)  # [sums, people, D]
+    near = torch.where(who > 0, torch.einsum("spd,pd->sp", others, truth), -1.0).max(dim=0).values
+    found = float(near[recovered].median()) if bool(recovered.any()) else None
+    return {"mates_of_recovered": found, "mates_of_all": float(near.median())}
 
 
 def begin(method: FedFV | Chorus, setting: Setting, device: torch.device) -> Case:
@@ -323,19 +336,21 @@ def collect(folder: Path, out: Path) -> None:
         cells.append(
             [method, k, regrouped, f"{noise:g}", rank, share(rows, "recovered"),
              f"{100 * mean_of(rows, 'by_luck'):.1f} %", f"{100 * mean_of(rows, 'any_sum_tells'):.1f} %",
-             mean(rows, "median_cosine"), mean(rows, "cosine_of_the_mean_face"),
+             mean(rows, "median_cosine"), mates(rows), mean(rows, "cosine_of_the_mean_face"),
              *(f"{share(rows, key)} of {share(rows, f'{key}, by the template itself', False)}" for key in keys),
              str(len(rows))]
         )  # fmt: skip
     header = ["method", "k", "groupings", "noise", "rank of the sums, largest share", "recovered", "by luck",
-              "any sum of k strangers tells", "median cosine", "mean face: cosine", *keys, "seeds"]  # fmt: skip
+              "any sum of k strangers tells", "median cosine", "cosine to one's mates: recovered, all",
+              "mean face: cosine", *keys, "seeds"]  # fmt: skip
     made = report["made"]
     text = f"# Recovery and linkage on trained embeddings\n\n{report['what']}. "
     text += "*Rank*: how many independent equations all sums of the run are, of as many as there are people; *largest "
     text += "share*: of one person's voice, how much lies in their span, 1 if it followed from them. "
     text += "*Recovered*: cosine above 0.9 to the class embedding at the end of the run; for FedFV the best direction "
     text += (
-        "counts, for chorus the best of a few answers. *By luck*: strangers whom the same guesses meet. *Mean face*: "
+        "counts, for chorus the best of a few answers. *By luck*: strangers whom the same guesses meet. *Cosine to "
+        "one's mates*: to the sum of the others of the choir, medians of those recovered and of all. *Mean face*: "
     )
     text += "what a guess without any sum has. *Linked*: "
     text += "members found by held-out photographs at that FPR, of so many that are found if the class embeddings "
@@ -355,6 +370,12 @@ def mean_of(rows: list[dict[str, Any]], key: str) -> float:
 
 def mean(rows: list[dict[str, Any]], key: str) -> str:
     return f"{mean_of(rows, key):.3f}"
+
+
+def mates(rows: list[dict[str, Any]]) -> str:
+    """Means over the seeds; those who were recovered where anybody was."""
+    both = [[row[key] for row in rows if row.get(key) is not None] for key in ("mates_of_recovered", "mates_of_all")]
+    return ", ".join(f"{statistics.mean(values):.2f}" if values else "–" for values in both)
 
 
 def share(rows: list[dict[str, Any]], key: str, interval: bool = True) -> str:

@@ -1,6 +1,6 @@
 """Accuracy against ε: methods under user-level noise, on synthetic people with one phone each.
 
-    python benchmarks/dp_accuracy.py --search METHOD … [--clients 250] [--seed 100]   # rates, clips and rounds
+    python benchmarks/dp_accuracy.py --search METHOD … --seed 100 [--device cuda]    # rates and clips
     python benchmarks/dp_accuracy.py --account                             # the noise of each ε, for dp_plan.py
     python benchmarks/dp_accuracy.py --seed S [--clients 1000 10000] [--device cuda]
     python benchmarks/dp_accuracy.py --control --seed S                    # what noise alone does
@@ -11,7 +11,8 @@ Where all are called, Gaussian mechanisms compose exactly; of 10,000 the samplin
 number of clients start from the same pre-trained network. FedFace and FedFV reveal a template of each client, so that
 no ε is stated for them, whatever the noise: they are run with the noise on the mean that fedavg has at that ε.
 
-Clips are fixed, and were not tuned. A cell is one file in --parts and is not measured again.
+Rates and clips are the best on people of other seeds (--search). A cell is one file in --parts, and is not measured
+again.
 Training needs no dp-accounting; --account and --collect do.
 """
 
@@ -36,17 +37,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from dp_plan import (
     CHORD,
     CLIENTS,
-    CLIPS,
     EPSILONS,
     IMAGES,
     IMAGES_A_ROUND,
     METHODS,
     NOISE,
-    RATES,
     ROUNDS,
     WORLD,
     called,
     noise_of,
+    setting,
 )
 from dp_report import collect
 from dp_rounds import Step, begun, drawn, played
@@ -58,9 +58,12 @@ from coalface.recipes import RECIPES
 from coalface.report.progress import Progress
 
 SCORES = ("accuracy", "tar@0.01")
-SEARCHED = {"hinge": (0.25, 0.5, 1.0, 2.0), "softmax": (0.02, 0.05, 0.1)}  # rates
-NOISES = (3.5e-4, 1e-3, 3.5e-3)  # on the mean, in clips, over √rounds: ε = 8, 2, 0.5 for 10,000, 50, 8, 2 for 1,000
-SPREADS = (0.003, 0.0085, 0.0142, 0.031)  # of --control; 0.0142 is fedavg's after all rounds, 10,000 clients, ε = 2
+SEARCHED = {  # rates and clips: around what changes are long
+    "fedavg/positive-only": ((0.25, 1.0), (0.02, 0.05, 0.1, 0.2, 0.5)),
+    "fedface": ((0.25, 1.0), (0.05, 0.1, 0.2, 0.5, 1.0)),
+    "fedfv": ((0.02, 0.05), (0.1, 0.2, 0.5, 1.0, 2.0)),
+    "chorus": ((0.02, 0.05), (0.1, 0.2, 0.5, 1.0, 2.0)),
+}
 AT_ROUNDS = (15, 30, 60, 120)
 
 
@@ -123,11 +126,11 @@ def measure(options: argparse.Namespace, device: torch.device) -> None:
             return
         bench = benches[clients] = benches.get(clients) or Bench(clients, options.seed, device)
         first, noise = time.perf_counter(), NOISE[clients][name][target] if target else 0.0
-        clip = CLIPS[name] if noise else 0.0
-        step = Step(RATES[name], clip, noise, CHORD * noise if name == "chorus" else 0.0, IMAGES_A_ROUND)
+        rate, clip = setting(name, clients, target)
+        step = Step(rate, clip, noise, CHORD * noise if name == "chorus" else 0.0, IMAGES_A_ROUND)
         found = {
             "method": name, "clients": clients, "target": target, "noise": noise, "seed": options.seed,
-            "rounds": ROUNDS, "rate": step.rate, "clip": clip, "start": bench.before,
+            "rounds": ROUNDS, "rate": rate, "clip": clip, "start": bench.before,
             **bench.trained(name, step, ROUNDS, called(name, clients)),
             "seconds": round(time.perf_counter() - first, 1), "made": provenance.describe(device),
         }  # fmt: skip
@@ -146,53 +149,55 @@ def cells(several: list[int], methods: list[str]) -> Iterator[tuple[float, int, 
 
 
 def search(options: argparse.Namespace, device: torch.device) -> None:
-    """Rates without noise; then, at the best one, clips under the noise that 10,000 and 1,000 clients have on the mean.
+    """Rates and clips under each noise, with 1,000 clients of a seed that no table has; it looks at the clock.
 
-    On people of another seed than any table's. ``relative`` noise is that on the mean, in clips, over √rounds. It looks
-    at the clock between two runs, and begins none that would be late.
+    Of 10,000 clients as many are called, so that the noises on the mean are nearly the same, at other ε.
     """
-    began, clients = time.perf_counter(), options.clients[0]
-    for world in options.worlds:
-        bench = Bench(clients, options.seed, device, world)
-        for name in options.search:
-            place = options.parts / f"search_{name.replace('/', '.')}_{world.replace(':', '-')}.json"
-            rows: list[dict[str, Any]] = []
-            kind = "hinge" if hasattr(config.method_named(name)(), "target") else "softmax"
-            plans = [(rate, 0.0, 0.0) for rate in options.rates or SEARCHED[kind]]
-            while plans:
-                longest = max([row["seconds"] for row in rows], default=0.0)
-                if time.perf_counter() - began + longest > options.seconds:
-                    return
-                rate, clip, relative = plans.pop(0)
-                noise = relative * sqrt(ROUNDS) * (clients if name != "fedfv" else clients // 2)
-                step = Step(rate, clip, noise, CHORD * noise if name == "chorus" else 0.0, IMAGES_A_ROUND)
-                first = time.perf_counter()
-                row = {"world": world, "method": name, "clients": clients, "seed": options.seed, "rate": rate,
-                       "clip": clip, "relative": relative, "start": bench.before,
-                       **bench.trained(name, step, ROUNDS, clients if name != "fedfv" else clients // 2),
-                       "seconds": round(time.perf_counter() - first, 1),
-                       "made": provenance.describe(device)}  # fmt: skip
-                rows.append(row)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text(json.dumps(rows, indent=1) + "\n")
-                print(json.dumps({key: value for key, value in row.items() if key != "made"}), flush=True)
-                if not plans and not relative:
-                    best = max(rows, key=lambda row: row["curve"][ROUNDS]["accuracy"])
-                    usual = best["norms in the last round"][2] or best["norms in round 2"][2]  # of a hinge, many are 0
-                    plans = [(best["rate"], part * usual, noise) for noise in NOISES for part in (1.0, 0.3)]
+    began, clients = time.perf_counter(), CLIENTS[0]
+    bench = Bench(clients, options.seed, device)
+    for name in options.search:
+        place = options.parts / f"search_{name.replace('/', '.')}_{options.seed}.json"
+        rows: list[dict[str, Any]] = []
+        for rate, clip, target in plans(name):
+            if time.perf_counter() - began + max([row["seconds"] for row in rows], default=0.0) > options.seconds:
+                return
+            first, noise = time.perf_counter(), NOISE[clients][name][target] if target else 0.0
+            step = Step(rate, clip, noise, CHORD * noise if name == "chorus" else 0.0, IMAGES_A_ROUND)
+            row = {"method": name, "clients": clients, "seed": options.seed, "rate": rate, "clip": clip,
+                   "target": target, "noise": noise, "start": bench.before,
+                   **bench.trained(name, step, ROUNDS, called(name, clients)),
+                   "seconds": round(time.perf_counter() - first, 1), "made": provenance.describe(device)}  # fmt: skip
+            rows.append(row)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(json.dumps(rows, indent=1) + "\n")
+            print(json.dumps({key: value for key, value in row.items() if key != "made"}), flush=True)
+
+
+def plans(name: str) -> Iterator[tuple[float, float, float]]:
+    """Rate, clip (0: none) and ε (0: no noise) of everything that is tried."""
+    rates, clips = SEARCHED[name]
+    for rate in rates:
+        yield rate, 0.0, 0.0
+    for target in (8.0, 2.0, 0.0, 50.0):
+        for clip in clips:
+            for rate in rates:
+                yield rate, clip, target
 
 
 def control(options: argparse.Namespace, device: torch.device) -> None:
-    """What noise alone does: the start with so much noise on each weight as many rounds add up to, and no changes."""
+    """What noise alone does: the start with as much on each weight as all rounds add up to, and nobody's changes."""
     bench, rows = Bench(40, options.seed, device), []
-    for spread in SPREADS:
+    for clients, target in [(many, target) for many in CLIENTS for target in EPSILONS[many]]:
+        noise, (_, clip) = NOISE[clients][METHODS[0]][target], setting(METHODS[0], clients, target)
+        spread = noise * clip * sqrt(ROUNDS) / called(METHODS[0], clients)
         for draw in range(3):
             luck = torch.Generator(device).manual_seed(draw)
             noisy = bench.start.map(
                 lambda leaf, by=spread, luck=luck: leaf + by * torch.randn(leaf.shape, generator=luck, device=device)
             )
-            rows.append({"spread": spread, "draw": draw, "seed": options.seed, "start": bench.before,
-                         "end": bench.scores(noisy), "made": provenance.describe(device)})  # fmt: skip
+            rows.append({"clients": clients, "target": target, "spread": spread, "draw": draw, "seed": options.seed,
+                         "start": bench.before, "end": bench.scores(noisy),
+                         "made": provenance.describe(device)})  # fmt: skip
             print(json.dumps({key: value for key, value in rows[-1].items() if key != "made"}), flush=True)
     options.parts.mkdir(parents=True, exist_ok=True)
     (options.parts / f"control_{options.seed}.json").write_text(json.dumps(rows, indent=1) + "\n")
@@ -208,12 +213,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--control", action="store_true", help="noise alone, on the start of a seed")
     parser.add_argument("--account", action="store_true", help="print the noise of each ε")
-    parser.add_argument("--search", nargs="+", choices=METHODS, help="try rates, clips and noises of these methods")
-    parser.add_argument("--worlds", nargs="+", default=[WORLD], help="of --search: conditions, public:private")
-    parser.add_argument("--rates", nargs="+", type=float, help="of --search")
-    parser.add_argument(
-        "--seconds", type=float, default=240.0, help="of --search: begin nothing that would take longer"
-    )
+    parser.add_argument("--search", nargs="+", choices=METHODS, help="try rates and clips of these methods")
+    parser.add_argument("--seconds", type=float, default=240.0, help="begin nothing that would take longer")
     parser.add_argument("--collect", action="store_true", help="measure nothing: write tables and figure")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--clients", type=int, nargs="+", default=list(CLIENTS))

@@ -53,7 +53,8 @@ def main() -> None:
     (options.out / "dp_canaries.json").write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     rows = [[f"{c['noise']:g}", str(c["rounds"]), f"{c['stated']:.2f}", f"{c['shown']:.2f}"] for c in cells]
     table = markdown_table(rows, ["noise, in clips", "rounds", "ε stated", "ε shown, at least"])
-    text = f"# Canaries against the account\n\n`{result['command']}`\n\n{result['what']}.\n\n{table}\n"
+    made = f"on {result['hardware']}, {result['date']}, commit {result['commit']}"
+    text = f"# Canaries against the account\n\n{result['what']}.\n\n{table}\n\n`{result['command']}` {made}.\n"
     (options.out / "dp_canaries.md").write_text(text)
     print(table)
 

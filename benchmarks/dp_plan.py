@@ -1,6 +1,6 @@
 """What benchmarks/dp_accuracy.py measures, and the account of it.
 
-Rates are those of fedface-table1: 1 for a hinge, 0.05 for a softmax. Clips are a half, and were not searched for.
+Rates and clips are the best of results/dp_search.md for each method and noise, on people whom no table has.
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ EPSILONS = {1000: (8.0, 50.0, 2.0), 10_000: (2.0, 8.0, 0.5)}  # what is wanted m
 IMAGES = 4  # of each client
 IMAGES_A_ROUND = 1  # of these
 ROUNDS = 30
-RATES = {"fedavg/positive-only": 1.0, "fedface": 1.0, "fedfv": 0.05, "chorus": 0.05}  # of a client's one step
-CLIPS = {"fedavg/positive-only": 0.5, "fedface": 0.5, "fedfv": 0.5, "chorus": 0.5}  # of its change
+CHOSEN: dict[str, dict[float, tuple[float, float]]] = {  # rate of a client's one step, and clip of its change
+    "fedavg/positive-only": {0.0: (0.25, 0.0), 50.0: (0.25, 0.5), 8.0: (0.25, 0.5), 2.0: (1.0, 0.2)},
+    "fedface": {0.0: (1.0, 0.0), 50.0: (1.0, 0.5), 8.0: (1.0, 0.5), 2.0: (1.0, 0.5)},
+    "fedfv": {0.0: (0.05, 0.0), 50.0: (0.05, 0.5), 8.0: (0.05, 0.5), 2.0: (0.05, 0.5)},
+    "chorus": {0.0: (0.02, 0.0), 50.0: (0.05, 2.0), 8.0: (0.02, 0.5), 2.0: (0.02, 0.1)},
+}
+ALIKE = {0.0: 0.0, 8.0: 50.0, 2.0: 8.0, 0.5: 2.0}  # ε of 10,000 clients: that of 1,000 with about the same noise
 CHORD = 10.0  # noise on a choir's sum, over that on the sum of updates: next to nothing of the budget is for chords
 NOISE: dict[int, dict[str, dict[float, float]]] = {  # on the sum, in clips, as `dp_accuracy.py --account` prints it
     1000: {
@@ -36,6 +41,11 @@ NOISE: dict[int, dict[str, dict[float, float]]] = {  # on the sum, in clips, as 
     },
 }
 WORLD = "easy:standard"  # conditions of the server's public photographs, and of everybody else's
+
+
+def setting(method: str, clients: int, target: float) -> tuple[float, float]:
+    """Rate and clip at this ε; 0 is no noise, and no clip."""
+    return CHOSEN[method][target if clients == CLIENTS[0] else ALIKE[target]]
 
 
 def called(method: str, clients: int) -> int:

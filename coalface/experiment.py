@@ -216,7 +216,7 @@ def disclosure(method: Method) -> dict[str, list[dict[str, str]]]:
 
 
 def _disclosed(row: wire.Disclosure) -> dict[str, str]:
-    return {"field": row.field, "seen": row.seen.value, "what": row.what, "type": row.type}
+    return {"field": row.field, "seen": row.who, "what": row.words, "type": row.type}
 
 
 def _headline(metrics: dict[str, Any]) -> dict[str, float]:

@@ -164,7 +164,7 @@ class Participant:
         if line not in self.client.accept:
             log.warning("not agreed to yet. %s would make leave:", method_name(offer.terms.method))
             for row in wire.disclosure(offer.terms.method.types.collected or offer.terms.method.types.upload):
-                log.warning("  %s (%s): %s", row.field, row.seen.value, row.what)
+                log.warning("  %s (%s): %s", row.field, row.who, row.words)
             log.warning('to agree, put "%s" into accept in client.toml', line)
             raise Declined("method")
         open_ = not offer.terms.secure.min_cohort or offer.terms.method.types.collected

@@ -77,5 +77,5 @@ def fingerprint(method: Any) -> str:
     rows = [*wire.disclosure(method.types.upload)]
     if method.types.collected is not None:
         rows += wire.disclosure(method.types.collected)
-    told = [[row.field, row.seen.value, row.what, row.type] for row in rows]
+    told = [[row.field, row.who, row.words, row.type] for row in rows]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]

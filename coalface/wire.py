@@ -7,6 +7,9 @@ A method declares an ``Upload``. Every field of it says who can see it:
     Revealed[...]       the server sees each client's own value, and every report says so
     Count               a plain number, seen per client
 
+A sum hides one client's part only if the parts look alike. A field whose parts an attack tells apart inside the sum
+says so, with the reason (``apart``): every table shows it, and ``privacy.require_secure_sum`` refuses it.
+
 ``Broadcast`` travels to clients. ``Private`` stays on its client, and has no encoding at all.
 
 Bytes are safetensors: no pickle, no class names, no open dictionary. Whatever arrives is checked against the shapes
@@ -40,6 +43,8 @@ class Seen(Enum):
     REVEALED = "REVEALED"
     COUNT = "count"
 
+
+TOLD_APART = "TOLD APART"  # beside the word for a sum that hides nobody
 
 Summed = Annotated[T, Seen.SUMMED]
 SummedInGroup = Annotated[T, Seen.GROUPED]
@@ -75,9 +80,12 @@ class Refused(ValueError):
     """A message that is not what it must be; the text is the reason, fit for the ledger."""
 
 
-def sends(what: str) -> Any:
-    """A field of a message, with the words that the disclosure table shows for it."""
-    return dataclasses.field(metadata={"what": what})
+def sends(what: str, apart: str = "") -> Any:
+    """A field of a message, with the words that the disclosure table shows for it.
+
+    ``apart`` says why one client's part of a summed field can be told from the sum over a cohort, if it can.
+    """
+    return dataclasses.field(metadata={"what": what, "apart": apart})
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,17 @@ class Disclosure:
     seen: Seen
     what: str
     type: str
+    apart: str = ""  # why a sum does not hide one client's part of it
+
+    @property
+    def who(self) -> str:
+        """Who sees it, in the words of every table."""
+        return f"{self.seen.value}, {TOLD_APART}" if self.apart else self.seen.value
+
+    @property
+    def words(self) -> str:
+        """What it is, and why a sum does not hide it where that is so."""
+        return f"{self.what}; {self.apart}" if self.apart else self.what
 
 
 def disclosure(upload: type[Upload]) -> tuple[Disclosure, ...]:
@@ -110,9 +129,11 @@ def _disclosure(upload: Any) -> tuple[Disclosure, ...]:
         inner = hint.__origin__
         if isinstance(inner, type) and issubclass(inner, Private):
             raise TypeError(f"{upload.__qualname__}.{field.name} is Private: it never leaves its client")
-        rows.append(
-            Disclosure(field.name, seen, field.metadata.get("what", ""), getattr(inner, "__name__", str(inner)))
-        )
+        apart = field.metadata.get("apart", "")
+        if apart and seen is not Seen.SUMMED:
+            raise TypeError(f"{upload.__qualname__}.{field.name} is {seen.value}: only a sum can be told apart")
+        what, name = field.metadata.get("what", ""), getattr(inner, "__name__", str(inner))
+        rows.append(Disclosure(field.name, seen, what, name, apart))
     return tuple(rows)
 
 

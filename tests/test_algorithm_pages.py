@@ -15,6 +15,7 @@ import pytest
 from coalface.algorithms import METHODS
 from coalface.experiment import disclosure
 from coalface.report.tables import DISCLOSURE_HEADER, disclosure_table, markdown_table
+from coalface.wire import TOLD_APART
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -39,14 +40,16 @@ def travels(name: str) -> str:
 
 
 def methods() -> str:
-    """The README's table: every method, its line, and what the server sees of each client."""
+    """The README's table: every method, its line, and what the server sees of each client, or can work out."""
     rows = []
     for name, kind in METHODS.items():
         fields = disclosure(kind())
-        revealed = [field["what"] for field in (*fields["once"], *fields["up"]) if field["seen"] == "REVEALED"]
+        leaving = (*fields["once"], *fields["up"])
+        revealed = [field["what"] for field in leaving if field["seen"] == "REVEALED"]
+        revealed += [f"told by sums: {field['what']}" for field in leaving if TOLD_APART in field["seen"]]
         page = f"[`{name}`](docs/algorithms/{name.split('/')[0]}.md)"
         rows.append([page, (kind.__doc__ or "").splitlines()[0], "; ".join(revealed) or "nothing"])
-    return markdown_table(rows, ["method", "in one line", "REVEALED to the server"]) + "\n"
+    return markdown_table(rows, ["method", "in one line", "REVEALED to the server, or told by its sums"]) + "\n"
 
 
 def rewritten(text: str) -> str:

@@ -82,6 +82,23 @@ def test_disclosure_comes_from_the_types() -> None:
     ]
 
 
+def test_a_sum_that_hides_nobody_says_so() -> None:
+    @dataclass(frozen=True)
+    class Rows(wire.Upload):
+        head: Summed[Tensor] = sends("a row for everybody", apart="a row is moved by its own client")
+
+    (row,) = wire.disclosure(Rows)
+    assert row.seen is wire.Seen.SUMMED  # the server still has nothing but the sum
+    assert (row.who, row.words) == ("summed, TOLD APART", "a row for everybody; a row is moved by its own client")
+
+    @dataclass(frozen=True)
+    class Muddled(wire.Upload):
+        template: Revealed[Tensor] = sends("a face template", apart="anyway")
+
+    with pytest.raises(TypeError, match="template is REVEALED: only a sum can be told apart"):
+        wire.disclosure(Muddled)
+
+
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [

@@ -57,7 +57,7 @@ class SharedHead(Method):
     @dataclass(frozen=True)
     class Upload(wire.Upload):
         backbone: Summed[Weights] = sends("change of the backbone")
-        head: Summed[Tensor] = sends("change of all class embeddings")
+        head: Summed[Tensor] = sends("change of all class embeddings", apart="a row is moved by its own client")
         images: Count = sends("how many images the client holds")
 
     @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Broadcast(wire.Broadcast):
 @dataclass(frozen=True)
 class Upload(wire.Upload):
     backbone: Summed[Weights] = sends("change of the backbone")
-    code_head: Summed[Tensor] = sends("change of the code head")
+    code_head: Summed[Tensor] = sends("change of the code head", apart="codewords are independent signs")
     images: Count = sends("how many images the client holds")
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from coalface import wire
 from coalface.algorithms import backbone_only
-from coalface.algorithms.backbone_only import BackboneOnly, Upload
+from coalface.algorithms.backbone_only import BackboneOnly
 from coalface.algorithms.revealed_embedding import device_of
 from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses
@@ -27,7 +27,7 @@ from coalface.models.net import Net, Weights
 from coalface.normalisation import SharedNormalisation, change, moved, travelling
 from coalface.objectives.positive_hinge import positive_hinge
 from coalface.received import Received
-from coalface.wire import sends
+from coalface.wire import Count, Summed, sends
 
 Kind = Literal["gaussian", "orthonormal", "simplex"]
 
@@ -42,6 +42,14 @@ class Server:
 class Broadcast(wire.Broadcast):
     backbone: Weights = sends("the current backbone")
     target: Tensor = sends("the client's own target, a random direction")
+
+
+@dataclass(frozen=True)
+class Upload(wire.Upload):
+    backbone: Summed[Weights] = sends(
+        "change of the backbone", apart="a client's part points along its target, which the server drew"
+    )
+    images: Count = sends("how many images the client holds")
 
 
 @dataclass(frozen=True)

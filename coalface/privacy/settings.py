@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from coalface.method import Method
 
 
+HIDING = 1.0  # clips of noise on a sum, under which no attack of docs/audits.md told anybody apart
+
+
 @dataclass(frozen=True)
 class DP:
     """Differential privacy for users: what is known of everybody else's data hardly changes what is told of theirs."""
@@ -41,7 +44,7 @@ class Privacy:
     """How sums are protected."""
 
     secure_sum: bool = False  # Summed fields travel masked: the server can only unmask their sum
-    require_secure_sum: bool = False  # refuse a run that sums in the open, and methods that reveal
+    require_secure_sum: bool = False  # refuse sums in the open, and methods that reveal or whose sums hide nobody
     min_cohort: int = 16  # a client is never in a secure sum of fewer
     threshold: float = 2 / 3  # share of a cohort that must be left to unmask its sum; more than half
     value_bound: float = 4.0  # the largest number in an upload; it sets the quantum of the fixed point
@@ -62,6 +65,10 @@ class Privacy:
         """Whether anything is protected."""
         return self.secure_sum or self.dp.noise > 0
 
+    def noise_hides(self) -> bool:
+        """Whether the server itself sees sums only with so much noise that no audit told a client apart."""
+        return self.dp.where == "distributed" and self.dp.noise >= HIDING
+
     def check(self, method: Method, name: str, cohort: int, clients: int) -> None:
         """Refuse, by name and before anything is done, what these settings cannot protect."""
         reveals = revealed(method)
@@ -70,6 +77,12 @@ class Privacy:
         if self.require_secure_sum and reveals:
             raise ValueError(
                 f"privacy.require_secure_sum=true refuses {name}: it reveals {' and '.join(reveals)} of each client"
+            )
+        for row in told_apart(method) if self.require_secure_sum and not self.noise_hides() else ():
+            raise ValueError(
+                f"privacy.require_secure_sum=true refuses {name}: a sum does not hide a client's part of {row.field}, "
+                f"as {row.apart}; choose a method whose sums do, or privacy.dp.where=distributed with "
+                f"privacy.dp.noise={HIDING:g} or more"
             )
         if self.secure_sum and cohort < self.min_cohort:
             raise ValueError(
@@ -100,6 +113,11 @@ class Privacy:
                 f"privacy.dp.delta={self.dp.delta} would allow one of {clients} clients to be published: "
                 f"set it below {1 / clients:.2g}"
             )
+
+
+def told_apart(method: Method) -> list[wire.Disclosure]:
+    """The summed fields of a method in which an attack tells one client's part from the sum."""
+    return [row for row in wire.disclosure(method.types.upload) if row.apart]
 
 
 def revealed(method: Method) -> list[str]:

@@ -10,6 +10,7 @@ from coalface.report import reading, tables
 from coalface.report.markup import note, section, table
 from coalface.report.reading import Row
 from coalface.report.words import DASH, bytes_text, count_text, finite, seconds_text, share_text
+from coalface.wire import TOLD_APART
 
 SHOWN_OUTCOMES = 15
 SHORT_FACT = 36  # characters; a longer one has a line of its own
@@ -33,11 +34,13 @@ def disclosure(result: Row) -> str:
     if not leaving and not given.get("down"):
         return ""
     revealed = [str(row["field"]) for row, _ in leaving if row.get("seen") == "REVEALED"]
-    if revealed:
-        verdict = f"Revealed to the server, client by client: {', '.join(revealed)}."
-    else:
+    apart = [str(row["field"]) for row, _ in leaving if TOLD_APART in str(row.get("seen"))]
+    verdict = f"Revealed to the server, client by client: {', '.join(revealed)}. " if revealed else ""
+    if apart:
+        verdict += f"Summed, but even a sum over a cohort tells one client's part: {', '.join(apart)}."
+    if not verdict:
         verdict = "Nothing is revealed client by client, except counts: tensors reach the server only as a sum."
-    words = f'<p class="verdict{" alarm" if revealed else ""}">{escape(verdict)}</p>'
+    words = f'<p class="verdict{" alarm" if revealed or apart else ""}">{escape(verdict.strip())}</p>'
     up = _fields([_leaving(row, when) for row, when in leaving], ["field", "who sees it", "what it is", "when"])
     down = _fields(
         [
@@ -113,7 +116,7 @@ def run_again(result: Row) -> str:
 
 def _leaving(row: Row, when: str) -> str:
     seen = str(row.get("seen") or "")
-    style = ' class="revealed"' if seen == "REVEALED" else ""
+    style = ' class="revealed"' if seen == "REVEALED" or TOLD_APART in seen else ""
     who = f'<span class="badge">{escape(seen)}</span><small>{escape(tables.SEEN.get(seen, ""))}</small>'
     what = escape(str(row.get("what") or ""))
     return f'<tr{style}>{_field(row)}<td>{who}</td><td>{what}</td><td class="when">{when}</td></tr>'

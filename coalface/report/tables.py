@@ -10,12 +10,14 @@ from typing import Any
 from coalface.report import reading
 from coalface.report.reading import MODELS, Rate, Row
 from coalface.report.words import DASH, bytes_text, interval_text, rate_text, share_text
+from coalface.wire import TOLD_APART
 
 Cells = list[list[str]]
 
 SEEN = {
     "summed": "the server sees only the sum over the cohort",
     "summed in its group": "the server sees only the sum over a whole group of clients",
+    f"summed, {TOLD_APART}": "the server uses only the sum over the cohort, and can work out one client's part of it",
     "REVEALED": "the server sees each client's own value",
     "count": "the server sees each client's own number",
 }

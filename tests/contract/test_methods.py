@@ -17,6 +17,7 @@ from coalface.liveness import liveness
 from coalface.local import Batch, ClientResult, client_round, is_statistic
 from coalface.method import Method
 from coalface.models.net import Net
+from coalface.privacy.audits import template_leak
 from coalface.received import Received
 from tests.conftest import SmallRun, noise_population, small_run
 
@@ -61,6 +62,19 @@ def test_every_field_says_who_sees_it_and_what_it_is(name: str) -> None:
     assert all(row.what for row in rows)
     assert all(row["what"] for row in wire.described(types.broadcast))
     assert all(dataclasses.is_dataclass(kind) for kind in (types.server, types.broadcast, types.upload))
+
+
+@every_method
+def test_whoever_gives_attack_1_a_handle_on_sums_says_so(name: str) -> None:
+    """A row of one's own, codewords, or errors that the server knows: declared, or a template is revealed anyway.
+
+    Wherever the audit has such a way to take a sum apart, `privacy.require_secure_sum` refuses the method.
+    """
+    types = METHODS[name].types
+    up, down = wire.disclosure(types.upload), {field.name for field in dataclasses.fields(types.broadcast)}
+    handles = {"head", "code_head"} & {row.field for row in up} | {*template_leak.KNOWN_ERRORS} & down
+    declared = any(row.apart or row.seen is wire.Seen.REVEALED for row in up)
+    assert bool(handles) == declared or types.collected is not None or METHODS[name].world == "recordings"
 
 
 def without_group_sums(upload: Any) -> Any:

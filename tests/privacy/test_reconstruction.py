@@ -11,7 +11,7 @@ from coalface.local import Training
 from coalface.privacy.audits.embedding_recovery import any_sum_tells, embedding_recovery
 from coalface.privacy.audits.gradient_inversion import gradient_inversion, inverted, simulated, total_variation
 from coalface.privacy.audits.judge import Judge, as_pixels, nearest_ssim, ssim
-from coalface.privacy.audits.membership import image_membership, person_membership
+from coalface.privacy.audits.membership import image_membership, person_membership, within_people
 from coalface.privacy.audits.recording import Case
 from coalface.privacy.audits.result import counted
 from coalface.privacy.audits.template_inversion import Decoder, template_inversion, trained_decoder
@@ -99,6 +99,23 @@ def test_membership_is_found_plain_and_needs_photographs_that_were_left_out(reco
     everything = recorded_case("random_targets")
     everything = Case(**{**everything.__dict__, "training": Training(rate=0.05)})
     assert image_membership(everything, PLAIN, drawn()) is None
+
+
+def test_one_picture_for_all_says_nothing_of_who_is_who(recorded_case: Recorded) -> None:
+    """People's own photographs are nearest to them; one face for everybody is before others in half of all pairs."""
+    case = recorded_case("random_targets", rounds=1)
+    judge, people = Judge(case.net, case.net.fresh(5)), [case.clients[client].images for client in range(4)]
+    assert judge.own_before_others(people, people) == 1.0
+    assert judge.own_before_others([people[2]] * 4, people) == 0.5  # 3 + 2 + 1 + 0 of 12, in some order
+
+
+def test_within_people_by_hand() -> None:
+    """Of one person one of two trained photographs is above the other one, of the second person the only one: ½ and 1.
+
+    The error of their mean ¾ is their standard deviation, √⅛, over √2: ¼.
+    """
+    found = within_people([torch.tensor([0.5]), torch.tensor([0.0])], [torch.tensor([0.9, 0.1]), torch.tensor([1.0])])
+    assert found == pytest.approx({"same_person_auc": 0.75, "same_person_auc_error": 0.25})
 
 
 def test_likeness_by_hand() -> None:

@@ -56,6 +56,16 @@ def test_one_update_tells_the_template(name: str, recorded_case: Recorded) -> No
     assert found.success == 1 and found.details["median_cosine"] > 0.95
 
 
+def test_a_row_of_a_shared_head_is_mostly_its_own_clients_in_the_sum_too(recorded_case: Recorded) -> None:
+    """For most, what the other fifteen add is small beside what the row's client moves: the sum is its upload there."""
+    case = recorded_case("fedavg/shared-head")
+    seen = case.seen(SECURE_SUM, drawn())
+    rows = {client: case.clients.first_class(client) for client in seen}
+    alone = torch.stack([case.last.uploads[client].head[row] for client, row in rows.items()])
+    summed = torch.stack([seen[client].upload.head[row] for client, row in rows.items()])
+    assert float(F.cosine_similarity(alone, summed).median()) > 0.95
+
+
 def test_the_sum_does_not_protect_targets_that_the_server_drew(recorded_case: Recorded) -> None:
     case = recorded_case("random_targets", kind="orthonormal")
     assert template_leak(case, SECURE_SUM, drawn()).details["median_cosine"] > 0.95

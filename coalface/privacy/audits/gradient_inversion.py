@@ -10,7 +10,8 @@ total variation, signed steps), from the mean public face, and with the leaked t
 attacker does not know is moved along: the class embedding, from the leaked template. FedUV's codeword is read first.
 A round of several steps is unrolled. Clients here take one picture a step, which is the worst case for them.
 
-Under a secure sum the same is done with the cohort's mean: there is nothing else that bears the client's name.
+Under a secure sum the same is done with the cohort's mean: there is nothing else that bears the client's name. All
+pictures are then nearly one, and whom it resembles counts together: `own_before_others` says who is told from whom.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def gradient_inversion(
         "median_ssim": float(torch.tensor(likeness).median()),
         "chance_median_ssim": float(torch.tensor(strange).median()),
         "judge_tar_of_photographs": own_tar,
+        "own_before_others": judge.own_before_others(guesses, people),
         "fmr": FMR,
         "iterations": iterations,
     }

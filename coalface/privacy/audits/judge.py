@@ -42,8 +42,7 @@ class Judge:
 
         Also the judge's own TAR at that threshold: the people's first photographs against the rest of theirs.
         """
-        faces = torch.stack([F.normalize(self.embed(pictures).mean(dim=0), dim=0) for pictures in guesses])
-        templates = torch.stack([F.normalize(self.embed(images).mean(dim=0), dim=0) for images in people])
+        faces, templates = self._means(guesses), self._means(people)
         outside = self.embed(strangers.images)
         unlike = torch.stack(
             [F.normalize(outside[a:b].mean(dim=0), dim=0) for a, b in strangers.offsets.unfold(0, 2, 1).tolist()]
@@ -54,6 +53,18 @@ class Judge:
         bar = threshold_at_fmr(first @ unlike.T, FMR).value
         own_tar = float(((first * rest).sum(dim=1) >= bar).double().mean())
         return (faces * templates).sum(dim=1) >= threshold, own_tar
+
+    def own_before_others(self, guesses: list[Tensor], people: list[Tensor]) -> float:
+        """How often a guess is nearer to its own person than to another one of these: ½ if it does not say who is who.
+
+        Under a sum all guesses are nearly one picture, which may resemble some people by itself.
+        """
+        alike = self._means(guesses) @ self._means(people).T
+        ahead = (alike.diagonal()[:, None] > alike).double()
+        return float(ahead.sum() / (len(alike) * (len(alike) - 1))) if len(alike) > 1 else float("nan")
+
+    def _means(self, several: list[Tensor]) -> Tensor:
+        return torch.stack([F.normalize(self.embed(images).mean(dim=0), dim=0) for images in several])
 
 
 def trained_judge(faces: FaceSet, seed: int, epochs: int = 12, device: torch.device = HOST) -> Judge:
