@@ -106,7 +106,8 @@ def _at_home(rows: Sequence[Row]) -> tuple[Row, ...]:
 RELIEF = _by_user("relief (ours)", Relief(), {})
 AT_HOME = _at_home((
     *_by_user("Fused", Fused(), {}), *_by_user("FedPAD", FedPAD(), {}), *_by_user("FedGPAD", FedGPAD(), {}),
-    *_by_user("All", AllCentres(), {}), *RELIEF,
+    *_by_user("FedGPAD without disentanglement", FedGPAD(disentangle=False), {}), *_by_user("All", AllCentres(), {}),
+    *RELIEF,
 ))  # fmt: skip
 TABLE_3 = (
     *_singles(),
