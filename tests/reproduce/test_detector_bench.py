@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,18 @@ def test_the_releases_round_is_one_step() -> None:
     run = one_step_a_round(SCALES["cpu"])
     assert run.rounds.rounds == 144 and run.training.images_per_round == 32 and run.training.batch == 0
     assert run.training.rate == 0.01
+
+
+def test_longer_rows_differ_in_their_rounds_alone() -> None:
+    """18 rounds are one pass of FedMA over its layers. Wide networks of FedGPAD's keep their lower rate."""
+    artefact = ARTEFACTS["fedgpad-why"]
+    assert isinstance(artefact, DetectorArtefact)
+    rows = {row.label: row for row in artefact.table}
+    once, often = (rows[f"FedMA{words}, O&C&I → M"].of(SCALES["cpu"], FIVE) for words in ("", ", four passes"))
+    assert (once.rounds.rounds, often.rounds.rounds, often.rounds.checkpoint_every) == (18, 72, 72)
+    assert replace(often, rounds=once.rounds) == once
+    wide = rows["FedGPAD, twice the rounds, O&C&I → M"].of(SCALES["paper"], FIVE)
+    assert wide.rounds.rounds == 36 and wide.training.rate == pytest.approx(1e-4)
 
 
 def test_the_papers_rows_are_as_printed() -> None:
