@@ -16,6 +16,7 @@ from coalface.reproduce.writing import Measured, cell, machines, places, save
 
 RATES = ("hter", "eer", "auc")
 HEADINGS = [rate.upper() for rate in RATES]
+REFERENCE = "FedGPAD"  # methods are held against it, user by user and seed by seed
 
 
 def as_result(
@@ -80,7 +81,7 @@ def as_markdown(result: dict[str, Any]) -> str:
     header = ["", "data centres", "user", *HEADINGS, *(f"paper: {rate}" for rate in HEADINGS), "HTER of videos"]
     parts = [f"## {result['what']}", markdown_table(rows, header)]
     if means := _means(result):
-        parts.insert(1, markdown_table(means, [header[0], "rows", *header[3:]]))
+        parts.insert(1, markdown_table(means, [header[0], "rows", *header[3:], f"HTER over {REFERENCE}'s"]))
     seeds = ", ".join(map(str, result["seeds"]))
     spread = "mean ± standard deviation" if len(result["seeds"]) > 1 else "one seed: no spread"
     data, rounds = result["run"]["data"], result["run"]["rounds"]["rounds"]
@@ -89,6 +90,11 @@ def as_markdown(result: dict[str, Any]) -> str:
         f"({spread}), scale {result['scale']}: {data['size']} × {data['size']} pixels, networks of width "
         f"{result['run']['width']}, {rounds} rounds. {result['remarks']}".strip()
     )
+    if any(row[-1] != "–" for row in means):
+        parts.append(
+            f"Over {REFERENCE}'s: mean difference in points ± its standard error over pairs of the same user and seed, "
+            "and in how many of them it is above."
+        )
     parts.append(f"`{result['command']}` on {'; '.join(places(result['made']))}.")
     return "\n\n".join(parts) + "\n"
 
@@ -100,10 +106,25 @@ def _means(result: dict[str, Any]) -> list[list[str]]:
     users = [{row["user"] for row in rows} for rows in mine.values()]
     if len(users[0]) < 2 or any(here != users[0] for here in users):
         return []
+    reference = mine.get(REFERENCE, [])
     return [
-        [name, str(len(rows)), *_numbers(rows), cell(_over_rows(rows, "by_video", "hter"))]
+        [name, str(len(rows)), *_numbers(rows), cell(_over_rows(rows, "by_video", "hter")), _over(rows, reference)]
         for name, rows in mine.items()
     ]
+
+
+def _over(rows: Sequence[dict[str, Any]], reference: Sequence[dict[str, Any]]) -> str:
+    """By how many points the HTER of these rows is above the reference's, in pairs of the same user and seed."""
+    if not reference or rows == reference:
+        return "–"
+    pairs = []
+    for user in dict.fromkeys(row["user"] for row in rows):
+        mine, theirs = (
+            _over_rows([row for row in some if row["user"] == user], "ours", "hter") for some in (rows, reference)
+        )
+        pairs += [100 * (a - b) for a, b in zip(mine, theirs, strict=True)]
+    error = statistics.stdev(pairs) / len(pairs) ** 0.5
+    return f"{statistics.mean(pairs):+.1f} ± {error:.1f} ({sum(pair > 0 for pair in pairs)} of {len(pairs)})"
 
 
 def _numbers(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -112,8 +112,7 @@ def _by_user(name: str, method: Method) -> tuple[Row, ...]:
     return tuple(Row(name, method, centres, user) for user, centres in CENTRES.items())
 
 
-ROWS = (
-    *(Row("Single", Single(), (centre,), user) for user, centres in CENTRES.items() for centre in centres),
+TOGETHER = (  # trained over all centres of a protocol
     *_by_user("Fused", Fused()),
     *_by_user("FedPAD", FedPAD()),
     *_by_user("FedMA", FedMA()),
@@ -121,11 +120,11 @@ ROWS = (
     *_by_user("FedGPAD without disentanglement", FedGPAD(disentangle=False)),
     *_by_user("All", AllCentres()),
     *_by_user("relief (ours)", Relief()),
-    *(
-        replace(row, at_home=True)
-        for name, method in (("FedPAD", FedPAD()), ("FedGPAD", FedGPAD()), ("relief (ours)", Relief()))
-        for row in _by_user(name, method)
-    ),
+)
+ROWS = (
+    *(Row("Single", Single(), (centre,), user) for user, centres in CENTRES.items() for centre in centres),
+    *TOGETHER,
+    *(replace(row, at_home=True) for row in TOGETHER),
 )
 
 ARTEFACTS = {

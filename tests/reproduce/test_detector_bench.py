@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,18 @@ def test_the_releases_round_is_one_step() -> None:
     assert run.training.rate == 0.01
 
 
+def test_longer_rows_differ_in_their_rounds_alone() -> None:
+    """18 rounds are one pass of FedMA over its layers. Wide networks of FedGPAD's keep their lower rate."""
+    artefact = ARTEFACTS["fedgpad-why"]
+    assert isinstance(artefact, DetectorArtefact)
+    rows = {row.label: row for row in artefact.table}
+    once, often = (rows[f"FedMA{words}, O&C&I → M"].of(SCALES["cpu"], FIVE) for words in ("", ", four passes"))
+    assert (once.rounds.rounds, often.rounds.rounds, often.rounds.checkpoint_every) == (18, 72, 72)
+    assert replace(often, rounds=once.rounds) == once
+    wide = rows["FedGPAD, twice the rounds, O&C&I → M"].of(SCALES["paper"], FIVE)
+    assert wide.rounds.rounds == 36 and wide.training.rate == pytest.approx(1e-4)
+
+
 def test_the_papers_rows_are_as_printed() -> None:
     def printed(name: str) -> dict[str, tuple[float, ...]]:
         artefact = ARTEFACTS[name]
@@ -92,8 +105,10 @@ def test_means_over_users_by_hand() -> None:
 
     rows = [row("a", "M", [0.1, 0.3]), row("a", "I", [0.3, 0.5])]
     assert detector_tables._means({"rows": rows}) == [
-        ["a", "2", *["30.0 ± 14.1"] * 3, "5.00", "6.00", "7.00", "30.0 ± 14.1"]
+        ["a", "2", *["30.0 ± 14.1"] * 3, "5.00", "6.00", "7.00", "30.0 ± 14.1", "–"]
     ]
+    theirs = [row("FedGPAD", "M", [0.0, 0.3]), row("FedGPAD", "I", [0.2, 0.4])]  # 10, 0, 10 and 10 points less
+    assert [line[-1] for line in detector_tables._means({"rows": rows + theirs})] == ["+7.5 ± 2.5 (3 of 4)", "–"]
     assert detector_tables._means({"rows": [*rows, row("b", "M", [0.1, 0.2])]}) == []  # b has other users
 
 
