@@ -117,7 +117,7 @@ FEDFS: dict[str, tuple[str | None, str]] = {
     "AUROC, global": ("personal, generic", "auroc"),
     "AUROC of pairs": ("personal", "auroc_pairs"),
 }
-COLUMNS = {"fedfr-table1": FEDFR, "chorus-personal": FEDFR, "fedfs-table1": FEDFS}
+COLUMNS = {"fedfr-table1": FEDFR, "fedfr-table2": FEDFR, "chorus-personal": FEDFR, "fedfs-table1": FEDFS}
 
 
 def write_table(out: Path, results: Path) -> None:

@@ -61,18 +61,23 @@ def class_cosines(result: dict[str, Any]) -> Figure:
 
 
 def thresholds(result: dict[str, Any], heading: str, used: str) -> Figure:
-    """A rate, and the public images that were used, against the threshold of hard negatives; lines are its ends."""
+    """A rate, and the public images that were used, against the threshold of hard negatives.
+
+    Lines are its two ends; the band is the spread over seeds.
+    """
     rows = {
-        row["label"]: {name: 100 * statistics.mean(row["ours"][name]) for name in (heading, used)}
+        row["label"]: {name: [100 * value for value in row["ours"][name]] for name in (heading, used)}
         for row in result["rows"]
     }
     found = [(float(label.split("=")[1]), row) for label, row in rows.items() if "=" in label]
     at, ends = [threshold for threshold, _ in found], [item for item in rows.items() if "=" not in item[0]]
     with canvas(5.2, 4.4, rows=2) as (figure, panels):
         for axes, name, colour in zip(panels, (heading, used), SERIES, strict=False):
-            axes.plot(at, [row[name] for _, row in found], "o-", color=colour, linewidth=1.6, markersize=3.5)
+            low, middle, high = ([pick(row[name]) for _, row in found] for pick in (min, statistics.mean, max))
+            axes.plot(at, middle, "o-", color=colour, linewidth=1.6, markersize=3.5)
+            axes.fill_between(at, low, high, color=colour, alpha=0.12, linewidth=0)
             for (label, row), dashes in zip(ends, ("--", ":"), strict=False):
-                axes.axhline(row[name], color=INK, linestyle=dashes, linewidth=1.2, label=label)
+                axes.axhline(statistics.mean(row[name]), color=INK, linestyle=dashes, linewidth=1.2, label=label)
             axes.set_ylabel(f"{name}, %")
         panels[0].legend(frameon=False, fontsize=8)
         panels[-1].set_xlabel("threshold of hard negatives")

@@ -48,8 +48,15 @@ def _run(size: int, model: str, embedding: int, pretrain: int, rounds: int) -> R
             rounds=pretrain, training=Training(rate=0.02, rate_drops=((drop, 0.2),), batch=128, momentum=0.9)
         ),
         rounds=Rounds(rounds=rounds, checkpoint_every=rounds),
+        # A round is at most 1,000 of a client's own and hard public images.
         training=Training(
-            rate=0.005, rate_drops=((rounds * 3 // 4, 0.3),), epochs=2, batch=32, momentum=0.9, weight_decay=5e-4
+            rate=0.01,
+            rate_drops=((rounds * 3 // 4, 0.3),),
+            epochs=2,
+            batch=64,
+            images_per_round=1000,
+            momentum=0.9,
+            weight_decay=5e-4,
         ),
         central=Central(rounds=8, training=together),
     )
@@ -66,7 +73,7 @@ def _rows(scale: Scale) -> Sequence[Row]:
     assert isinstance(method, FedFR)
     hard = replace(method, contrast=0.0, branch="none")
     alone = replace(scale.run.data, clients=EACH * EACH, identities_each=1, probed_clients=4 * EACH)
-    step = replace(training, batch=0, epochs=1, momentum=0.0, weight_decay=0.0)
+    step = replace(training, rate=training.rate / 2, batch=0, epochs=1, momentum=0.0, weight_decay=0.0)
     return [
         Row(START),
         Row("FedAvg", replace(hard, public="none")),
