@@ -147,8 +147,8 @@ ARTEFACTS = {
         _table1,
         "Rows of FedFace at another rate, of FedFV and of chorus are ours, from the same start; the paper has none. "
         "At scale paper a client's person has 10 photographs of 64×64, of which a step takes 5; a public person has 5, "
-        "under easier conditions, so that there is something to gain; the network is FedUV's. The paper has about 47 of "
-        "112×112, of the same kind for both, and Sphere64.",
+        "under easier conditions, so that there is something to gain; the network is FedUV's. The paper has about 47 "
+        "of 112×112, of the same kind for both, and Sphere64.",
         between={"": ("Baseline", "Fine-tuning baseline in a non-federated manner")},
     ),
     "fedface-fig4": Artefact(

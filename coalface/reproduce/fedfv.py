@@ -162,7 +162,7 @@ ARTEFACTS = {
         PRINTED,
         SCALES,
         _table3,
-        "Rows of chorus and of FedAvg without negatives are ours; the paper has none. At scale paper a client's step is "
+        "Rows of chorus and of FedAvg without negatives are ours; the paper has none. At scale paper a client steps "
         "on 10 of its 30 images.",
     ),
     "fedfv-fig4": Artefact(
