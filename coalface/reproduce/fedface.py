@@ -100,6 +100,7 @@ def _table1(scale: Scale) -> Sequence[Row]:
         Row(f"FedFace, rate {HINGE_RATE:g}", FedFace(), training=replace(scale.run.training, rate=HINGE_RATE)),
         Row("FedFV", FedFV()),
         Row("chorus, choirs of 4", Chorus()),
+        Row("FedFace, momentum", FedFace(momentum=0.9), training=replace(scale.run.training, rate=0.3 * HINGE_RATE)),
         Row("FedFV, momentum", FedFV(**HASTENED), training=hastened),
         Row("chorus, choirs of 8, 4 groupings, momentum", Chorus(choir=8, groupings=4, **HASTENED), training=hastened),
         Row("chorus, choirs of 4, 2 groupings, momentum", Chorus(choir=4, groupings=2, **HASTENED), training=hastened),
