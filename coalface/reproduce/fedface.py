@@ -82,7 +82,7 @@ SCALES: dict[ScaleName, Scale] = {
                 size=64, difficulty="standard", public_difficulty="easy",
                 public=9000, public_images=5, clients=1000, images_each=10,
             ),
-            "feduv_cnn", 512, 200, 0, _central(8, 0.02, 128), _central(16, 0.01, 64), drawn=5,
+            "feduv_cnn", 512, 200, 0, _central(20, 0.02, 128), _central(16, 0.01, 64), drawn=5,
         ),
         ("standard", "hard"), test_people=400,
     ),
