@@ -1,10 +1,12 @@
 """Many settings of FedFV and chorus, three seeds each, on validation people.
 
     python benchmarks/quick_search.py tuning --device cuda --out out/quick/tuning
+    python benchmarks/quick_search.py echoes --device cuda --seeds 12 13 14 --out out/quick/echoes
     python benchmarks/quick_search.py scratch --device cuda --out out/quick/scratch
     python benchmarks/quick_search.py table --out out/quick
 
 tuning    fedface-table1's clients at CPU size, from a start that knows some faces
+echoes    the same; chords as they are, or undone into guesses of single voices
 scratch   fedfv-table3's clients at CPU size, from scratch
 table     what was found, as results/quick_search.json and .md
 
@@ -35,12 +37,18 @@ from coalface.reproduce.artefact import unseen
 
 WORLDS = {
     "tuning": "Synthetic people, from a start that knows 40 of them (as in fedface-table1, CPU size)",
+    "echoes": "The same, with choirs' negatives undone into guesses of single voices",
     "scratch": "Synthetic people, from scratch (as in fedfv-table3, CPU size)",
 }
 
 
 def stacks(world: str) -> list[list[Setting]]:
     """Settings that go together, as in `quick_stack`; the most telling stacks first."""
+    if world == "echoes":
+        plain = Setting("chorus", rate=0.02, momentum=0.9, margin=0.1)
+        told = [replace(plain, choir=k, groupings=k // 2, echoes=e) for k in (8, 4) for e in ("", "mates'", "nobody's")]
+        everybody = [replace(each, cohort=200, rate=0.05) for each in told[:3]]
+        return [[each] for each in (*told, replace(plain, method="FedFV"), *everybody)]
     if world == "tuning":
         shapes = [Setting("chorus", choir=8, groupings=4), Setting("FedFV")]
         tried: list[dict[str, Any]] = [{"rate": 0.05}, {"rate": 0.1}]
@@ -75,7 +83,7 @@ class Searched:
     """One seed of a world."""
 
     def __init__(self, world: str, seed: int, out: Path, device: torch.device, progress: Progress) -> None:
-        scale = replace((fedface if world == "tuning" else fedfv).SCALES["cpu"], test_people=200)
+        scale = replace((fedfv if world == "scratch" else fedface).SCALES["cpu"], test_people=200)
         run = replace(scale.run, seed=seed)
         self.experiment = Experiment(run, out / "starts" / f"{world}-{seed}", device, progress, "search")
         start, _ = self.experiment.start()
