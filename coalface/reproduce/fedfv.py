@@ -131,6 +131,8 @@ def _table3(scale: Scale) -> Sequence[Row]:
             Chorus(groupings=2, init="random", scale=SOFTMAX_SCALE, embedding_rate=SLOW, enrol_first=True),
         ),
         Row("FedAvg, positive only", PositiveOnly()),
+        # Nothing holds embeddings apart; a larger rate shows where that ends.
+        Row("FedAvg, positive only, rate 1", PositiveOnly(), training=replace(scale.run.training, rate=1.0)),
     ]
 
 
