@@ -1,10 +1,14 @@
 """Many settings of FedFV and chorus, three seeds each, on validation people.
 
     python benchmarks/quick_search.py tuning --device cuda --out out/quick/tuning
+    python benchmarks/quick_search.py echoes --device cuda --seeds 12 13 14 --out out/quick/echoes
+    python benchmarks/quick_search.py longer --device cuda --seeds 12 13 14 --out out/quick/longer
     python benchmarks/quick_search.py scratch --device cuda --out out/quick/scratch
     python benchmarks/quick_search.py table --out out/quick
 
 tuning    fedface-table1's clients at CPU size, from a start that knows some faces
+echoes    the same; chords as they are, or undone into guesses of single voices; margins and rates
+longer    the same; more rounds, more clients a round
 scratch   fedfv-table3's clients at CPU size, from scratch
 table     what was found, as results/quick_search.json and .md
 
@@ -35,15 +39,29 @@ from coalface.reproduce.artefact import unseen
 
 WORLDS = {
     "tuning": "Synthetic people, from a start that knows 40 of them (as in fedface-table1, CPU size)",
+    "echoes": "The same, with momentum; chords as they are, or undone into guesses of single voices; margins and rates",
+    "longer": "The same, with momentum; three times the rounds, four times the cohort, everybody in every round",
     "scratch": "Synthetic people, from scratch (as in fedfv-table3, CPU size)",
 }
 
 
 def stacks(world: str) -> list[list[Setting]]:
     """Settings that go together, as in `quick_stack`; the most telling stacks first."""
+    tried: list[dict[str, Any]]
+    hastened = Setting("chorus", rate=0.02, momentum=0.9, margin=0.1)
+    choirs = [replace(hastened, choir=8, groupings=4), replace(hastened, choir=4, groupings=2)]
+    both = [*choirs, replace(hastened, method="FedFV")]
+    if world == "echoes":
+        undone = [replace(each, echoes=out) for each in choirs for out in ("mates'", "nobody's")]
+        tried = [{"margin": 0.2}, {"margin": 0.3}, {"margin": 0.2, "scale": 24.0}, {"momentum": 0.95}, {"rate": 0.04}]
+        return [[each] for each in (*both, *undone)] + [[replace(each, **change) for change in tried] for each in both]
+    if world == "longer":
+        longer = [replace(each, rounds=1500) for each in both]
+        more = [replace(each, cohort=64) for each in both]
+        return [[each] for each in (*longer, *more, replace(choirs[0], cohort=200, rate=0.05))]
     if world == "tuning":
         shapes = [Setting("chorus", choir=8, groupings=4), Setting("FedFV")]
-        tried: list[dict[str, Any]] = [{"rate": 0.05}, {"rate": 0.1}]
+        tried = [{"rate": 0.05}, {"rate": 0.1}]
         tried += [{"rate": rate, "momentum": 0.9} for rate in (0.01, 0.02, 0.05)]
         tried += [{"rate": 0.02, "momentum": 0.9, **more} for more in CHANGES]
     else:
@@ -75,7 +93,7 @@ class Searched:
     """One seed of a world."""
 
     def __init__(self, world: str, seed: int, out: Path, device: torch.device, progress: Progress) -> None:
-        scale = replace((fedface if world == "tuning" else fedfv).SCALES["cpu"], test_people=200)
+        scale = replace((fedfv if world == "scratch" else fedface).SCALES["cpu"], test_people=200)
         run = replace(scale.run, seed=seed)
         self.experiment = Experiment(run, out / "starts" / f"{world}-{seed}", device, progress, "search")
         start, _ = self.experiment.start()

@@ -6,7 +6,7 @@ methods' own; the draws of cohorts are others than in `coalface run`, so numbers
 bit for bit. What wins here is measured again by `coalface reproduce`.
 
 Everybody is enrolled before the first round, every client has as many images, and all settings of a stack have the same
-method, choirs, cohort and number of rounds. An equivalent of FedFV may now and then hold one person twice.
+method, choirs, echoes, cohort and number of rounds. An equivalent of FedFV may now and then hold one person twice.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Setting:
     fused: int = 2
     choir: int = 4
     groupings: int = 1
+    # Negatives are the best guesses of single voices that all chords allow; whose are left out beside the client's own.
+    echoes: Literal["", "nobody's", "mates'"] = ""
     repel: float = 0.0  # class embeddings are pushed from the negatives, as hard as images are confused with them
     drops: tuple[tuple[float, float], ...] = ((0.8, 0.2),)  # (share of the rounds, factor of the rate from there on)
 
@@ -92,6 +94,9 @@ class Choir:
             [method.choir_of(server, client, turn) for turn in range(setting.groupings)] for client in range(clients)
         ]
         self.own = torch.tensor(own)  # [C, R]
+        self.member = torch.zeros(len(heard), clients)  # who is in which choir
+        for choir, members in enumerate(self.members):
+            self.member[choir, members] = 1.0
         self.turn = 0
         self.singing: list[int] = []
 
@@ -136,6 +141,8 @@ def trained_together(clients: list[Clients], settings: list[Setting], seed: int)
     numbers = Numbers(several, device)
     chords = _sung(voices, choirs) if choirs else voices[:, :0]
     own = choirs.own.to(device) if choirs else None
+    guess = torch.linalg.pinv(choirs.member).to(device) if choirs else None
+    known = choirs.member.T @ choirs.member > 0 if choirs and first.echoes == "mates'" else torch.eye(people) > 0
     for round_ in range(first.rounds):
         rates = torch.tensor([_rate(one, round_) for one in several], device=device)
         if choirs:  # the same choirs in every model: they sing in turn
@@ -144,6 +151,8 @@ def trained_together(clients: list[Clients], settings: list[Setting], seed: int)
             absent = torch.zeros(len(called), chords.shape[1], dtype=torch.bool, device=device)
             absent = absent.scatter(1, own[called], True)[None]  # type: ignore[index]
             negatives = chords
+            if first.echoes:
+                negatives, absent = F.normalize(guess @ chords, dim=2), known.to(device)[called][None]
         else:
             called = torch.tensor(cohort.draw(people, first.cohort, luck), device=device)
             here = called.expand(len(several), -1)

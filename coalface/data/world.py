@@ -170,11 +170,12 @@ def _drawn(partition: Partition, data: Data, seed: int, device: torch.device, pr
     )
     if data.public_difficulty in ("same", data.difficulty):
         return private
-    studio = CONDITIONS[data.public_difficulty]
-    for who in partition.public:
-        mine = slice(int(private.offsets[who]), int(private.offsets[who + 1]))
-        drawn = synthetic.draw_faceset(who, 1, data.public_images, data.size, seed, studio, str(device))
-        private.images[mine] = drawn.images
+    theirs = [count if who in public else 0 for who, count in enumerate(rows)]
+    studio = synthetic.draw_faceset(
+        0, everyone, theirs, data.size, seed, CONDITIONS[data.public_difficulty], str(device)
+    )
+    is_public = torch.tensor([who in public for who in range(everyone)]).repeat_interleave(private.counts())
+    private.images[is_public.to(device)] = studio.images
     return private
 
 

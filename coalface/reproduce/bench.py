@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from coalface import provenance
-from coalface.config import Central, ConfigError, Run
+from coalface.config import Central, ConfigError, Run, from_json, to_json
 from coalface.data.faceset import FaceView
 from coalface.data.population import Population
 from coalface.data.world import Data, World
@@ -71,6 +71,10 @@ class Row:
         before = f"{self.after.fingerprint(run)}+" if self.after else ""
         return before + self.of(run).sha256()
 
+    def settings(self, run: Run) -> list[Any]:
+        """Every setting as plain JSON values, those of the row that it starts from first."""
+        return [*(self.after.settings(run) if self.after else ()), to_json(self.of(run))]
+
     def score(self, measured: dict[str, Any], test: str, score: str) -> float | None:
         """One number of this row's measurements; None for a rate that the personal pairs cannot carry."""
         if test == PERSONAL:
@@ -102,7 +106,7 @@ class Bench:
         file.parent.mkdir(parents=True, exist_ok=True)
         # Rows of one table may come from several machines.
         made = {"config_sha256": row.fingerprint(self.run), "made": provenance.describe(self.device)}
-        measured = self._measured(row) | made
+        measured = self._measured(row) | made | {"settings": row.settings(self.run)}
         write_atomically(file, json.dumps(measured).encode())
         return measured
 
@@ -179,9 +183,17 @@ def finished(out: Path, row: Row, run: Run) -> dict[str, Any] | None:
     if not file.exists():
         return None
     found: dict[str, Any] = json.loads(file.read_text())
-    if found["config_sha256"] != row.fingerprint(run):
+    if found["config_sha256"] != row.fingerprint(run) and not _as_now(found.get("settings", []), row, run):
         raise ConfigError(f"{file.parent} was measured with other settings: choose another --out, or remove it")
     return found
+
+
+def _as_now(settings: list[Any], row: Row, run: Run) -> bool:
+    """Whether a row's settings are those of now; one that did not exist then had what is its default now."""
+    try:
+        return [to_json(from_json(Run, each)) for each in settings] == row.settings(run)
+    except ConfigError:  # a setting that is gone: whatever it did, nothing does it now
+        return False
 
 
 def measured_file(out: Path, row: Row) -> Path:

@@ -102,3 +102,26 @@ def people_each(result: dict[str, Any], heading: str) -> Figure:
         axes.set_ylabel(f"{heading}, %")
         axes.legend(frameon=False, fontsize=8)
     return figure
+
+
+def frontier(result: dict[str, Any], heading: str) -> Figure:
+    """A rate of chorus against what the server can guess of a voice: the cosine √(R / k(1 + σ²)); lines are others."""
+    found = {row["label"]: [100 * value for value in row["ours"][heading]] for row in result["rows"]}
+    with canvas(5.2, 3.6) as (figure, [axes]):
+        for label, values in found.items():
+            numbers = re.search(r"choirs of (\d+)(?:, (\d+) groupings)?(?:, noise ([\d.]+))?", label)
+            if numbers is None:
+                continue
+            choir, groupings, noise = int(numbers[1]), int(numbers[2] or 1), float(numbers[3] or 0)
+            at = (groupings / choir / (1 + noise**2)) ** 0.5
+            axes.plot([at] * 2, [min(values), max(values)], color=SERIES[noise > 0], linewidth=1.2, alpha=0.5)
+            axes.plot(at, statistics.mean(values), "o", color=SERIES[noise > 0], markersize=4)
+            words = f"{choir}, {groupings}" + (f", σ = {noise:g}" if noise else "")
+            axes.annotate(words, (at, statistics.mean(values)), (4, 3), textcoords="offset points", fontsize=7)
+        ends = [(label, values) for label, values in found.items() if "choirs" not in label]
+        for (label, values), dashes in zip(ends, (":", "-.", "--"), strict=False):
+            axes.axhline(statistics.mean(values), color=INK, linestyle=dashes, linewidth=1.2, label=label)
+        axes.set_xlabel("cosine of the server's best guess to a voice, √(R / k(1 + σ²))")
+        axes.set_ylabel(f"{heading}, %")
+        axes.legend(frameon=False, fontsize=8)
+    return figure

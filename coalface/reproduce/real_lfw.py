@@ -39,7 +39,9 @@ from coalface.experiment import Experiment
 from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.models.net import Net, Weights
+from coalface.numerics import Numerics
 from coalface.report.progress import Progress
+from coalface.reproduce import figures
 from coalface.reproduce.artefact import Artefact, Scale, ScaleName
 from coalface.reproduce.bench import Bench, Row, Test, finished
 
@@ -67,7 +69,10 @@ SCALES: dict[ScaleName, Scale] = {
     "cpu": Scale(_run(32, "feduv_cnn_small", 128, 400, 6), ("LFW", "CFP-FP")),
     "paper": Scale(_run(64, "feduv_cnn", 512, 500, 12), ("LFW", "CFP-FP")),
 }
-STRONGER: dict[ScaleName, Scale] = {"paper": Scale(_run(112, "sphere20", 512, 500, 12), ("LFW", "CFP-FP"))}
+# Half the passes over synthetic faces, and faster arithmetic: an image costs seven times as much here.
+STRONGER: dict[ScaleName, Scale] = {
+    "paper": Scale(replace(_run(112, "sphere20", 512, 400, 6), numerics=Numerics("bf16")), ("LFW", "CFP-FP"))
+}
 
 
 def _rows(scale: Scale) -> Sequence[Row]:
@@ -82,12 +87,15 @@ def _rows(scale: Scale) -> Sequence[Row]:
             Row(f"{part} FedFace", FedFace()),
             Row(f"{part} FedFV", FedFV()),
         ]
-        rows += [_chorus(part, choir, groupings) for choir, groupings in ((4, 1), (8, 1), (8, 4))]
+        one_grouping = ((4, 1), (8, 1)) if part == "(a)" else ()  # the frontier is drawn in (a)
+        rows += [_chorus(part, choir, groupings) for choir, groupings in (*one_grouping, (8, 4))]
         rows.append(Row(f"{part} central", central=True))
-    # After CelebA, a fresh classifier first unlearns: to be fair to central training, it has a second chance.
+    # After CelebA, a fresh classifier first unlearns: to be fair to central training, it has more chances.
     training = replace(ON_CELEBA.training, rate_drops=((20, 0.2),))
     longer = replace(ON_CELEBA, rounds=24, training=training)
+    gently = replace(ON_CELEBA, training=replace(ON_CELEBA.training, rate=0.002))
     rows.append(Row("(b) central, twice as long", central=True, plan=longer))
+    rows.append(Row("(b) central, a fifth of the rate", central=True, plan=gently))
     return rows
 
 
@@ -100,9 +108,9 @@ def _chorus(part: str, choir: int, groupings: int, noise: float = 0.0) -> Row:
 
 def _frontier(scale: Scale) -> Sequence[Row]:
     """Choirs of k in R groupings; with the same R/k the server can solve for the same share of each voice."""
-    shapes = [(3, 1), (4, 1), (8, 1), (16, 1), (32, 1), (4, 2), (4, 3), (8, 2), (8, 4), (16, 4)]
+    shapes = [(4, 1), (8, 1), (16, 1), (4, 2), (8, 2), (16, 4), (8, 4)]
     rows = [_chorus("(a)", choir, groupings) for choir, groupings in shapes]
-    rows += [_chorus("(a)", 8, 2, noise) for noise in (0.5, 1.0)]
+    rows += [_chorus("(a)", 8, 4, noise) for noise in (0.5, 1.0)]
     return [Row("(a) start"), *rows, Row("(a) FedFV", FedFV()), Row("(a) central", central=True)]
 
 
@@ -293,6 +301,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "Identities of clients and tests are disjoint.",
         rows_of="real-lfw",
         between=ENDS,
+        figures=lambda result: {"frontier": figures.frontier(result, "LFW accuracy")},
     ),
     "real-lfw-112": RealArtefact(
         "Real photographs, 112×112, with a stronger network (sphere20)",

@@ -53,6 +53,15 @@ def test_everyone_is_the_clients_and_then_the_public_people() -> None:
     assert alone.everyone() is alone.clients
 
 
+def test_public_people_may_sit_in_a_studio() -> None:
+    """The same people: the public ones as under easy conditions, everybody else as under their own."""
+    mixed, hard, easy = loaded(public_difficulty="easy"), loaded(), loaded(difficulty="easy")
+    assert mixed.public is not None and hard.public is not None and easy.public is not None
+    assert torch.equal(mixed.public[0].images, easy.public[0].images)
+    assert not torch.equal(mixed.public[0].images, hard.public[0].images)
+    assert all(torch.equal(mixed.clients[client].images, hard.clients[client].images) for client in range(4))
+
+
 def test_unequal_clients_keep_their_own_numbers() -> None:
     made, plain = loaded(probe_images=2, unequal=True), loaded(unequal=True)
     assert made.clients.counts().tolist() == plain.clients.counts().tolist()

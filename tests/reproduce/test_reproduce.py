@@ -81,6 +81,23 @@ def test_a_row_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Capture
     assert "no row of fedfv-table1 is like FedTV" in capsys.readouterr().err
 
 
+def test_a_row_outlives_settings_that_are_newer_than_itself(tmp_path: Path) -> None:
+    """They had what is their default now; a setting that it was measured with, and that is another now, refuses it."""
+    assert reproduced("fedfv-table1", tmp_path, "--rows", "FedFV-5") == 0
+    file = tmp_path / "fedfv-table1-smoke/seed0/fedfv-5/measured.json"
+    measured = json.loads(file.read_text())
+    (settings,) = measured["settings"]
+    del settings["method"]["enrol_first"], settings["privacy"]
+    file.write_text(json.dumps(measured | {"config_sha256": "of the settings of then"}))
+    assert reproduced("fedfv-table1", tmp_path, "--rows", "FedFV-5") == 0
+    settings["method"]["equivalents"] = 6
+    file.write_text(json.dumps(measured | {"config_sha256": "of the settings of then"}))
+    assert reproduced("fedfv-table1", tmp_path, "--rows", "FedFV-5") == 2
+    settings["method"] |= {"equivalents": 5, "gone": 1}
+    file.write_text(json.dumps(measured | {"config_sha256": "of the settings of then"}))
+    assert reproduced("fedfv-table1", tmp_path, "--rows", "FedFV-5") == 2
+
+
 def test_real_photographs_have_to_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["reproduce", "real-lfw", "--scale", "cpu", "--out", str(tmp_path)]
     assert main(arguments) == 2
