@@ -22,6 +22,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from coalface import provenance
+from coalface.algorithms.fedfv import FedFV
 from coalface.experiment import Experiment
 from coalface.numerics import Numerics
 from coalface.recipes.demo import demo
@@ -40,7 +41,7 @@ STAGES = {"start": "start", "method": "fedfv", "central": "central"}
 
 def measured(setting: str, seed: int, device: torch.device) -> dict[str, Any]:
     """Accuracy of each stage on unseen people, in per cent."""
-    recipe = demo()
+    recipe = replace(demo(), method=FedFV())
     run = replace(
         recipe,
         model="feduv_cnn",
