@@ -76,12 +76,12 @@ SCALES: dict[ScaleName, Scale] = {
         _run(_data(32, 50, 10, 16, 10, 8, 0), 128, 3, LOCAL, 8, 50),
         ("hard",), test_people=50, pairs=600,
     ),
-    # FedFR's clients draw 256 of their own and hard public images each round.
+    # FedFR's clients draw 128 of their own and hard public images each round.
     "gpu": Scale(
         _run(
-            _data(64, 400, 20, 24, 20, 10, 24), 512, 3, replace(LOCAL, batch=64, images_per_round=256), 10, 128,
+            _data(64, 400, 20, 16, 20, 10, 0), 512, 3, replace(LOCAL, batch=64, images_per_round=128), 10, 256,
         ),
-        ("hard",),
+        ("hard",), pairs=3000,
     ),
     "paper": Scale(
         _run(_data(112, 9000, 60, 1000, 60, 12, 100), 512, 30, Training(rate=0.001), 12, 256), ("hard",),

@@ -98,9 +98,11 @@ def people_each(result: dict[str, Any], heading: str) -> Figure:
         for (name, values), dashes in zip(ends, (":", "--"), strict=False):
             axes.axhline(statistics.mean(values), color=INK, linestyle=dashes, linewidth=1.2, label=name)
         axes.set_xscale("log")
+        axes.set_xticks(at, [str(each) for each in at])
+        axes.minorticks_off()
         axes.set_xlabel("people of a client")
         axes.set_ylabel(f"{heading}, %")
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0.0, 0.93))  # under central's line
     return figure
 
 
