@@ -179,7 +179,7 @@ TABLE_10 = (
     Row("relief (ours)", Relief(), ("I", "O"), "M", (), PRINT_AND_VIDEO),
 )
 FEDMA = _by_user("FedMA", FedMA(), {})
-FELT = FedGPAD(difference_weight=100.0, reconstruction_weight=3.0)  # each about as large as classification, in numbers
+FELT = FedGPAD(difference_weight=20.0, reconstruction_weight=3.0)  # each about as large as classification is
 WHY = (
     *FEDMA,
     *_by_user("FedMA, all from one start", FedMA(same_start=True), {}),
