@@ -44,7 +44,8 @@ def collect(parts: Path, out: Path, images: Path) -> None:
     header = ["clients", "method", "rate", "clip", "noise, in clips", "ε", "accuracy, %", "over the start", "TAR@1 %",
               "over the start"]  # fmt: skip
     cells = [
-        [f"{clients:,}", method, f"{rows[0]['rate']:g}", f"{rows[0]['clip'] or '–'}", f"{rows[0]['noise']:g}", spoken(rows), *both(rows, "accuracy"),
+        [f"{clients:,}", method, f"{rows[0]['rate']:g}", f"{rows[0]['clip'] or '–'}", f"{rows[0]['noise']:g}",
+         spoken(rows), *both(rows, "accuracy"),
          *both(rows, "tar@0.01"), str(len(rows))]
         for (clients, method, _), rows in groups.items()
     ]  # fmt: skip
