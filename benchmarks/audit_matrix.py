@@ -32,6 +32,7 @@ from coalface.method import Method
 from coalface.privacy.audits.audit import Attacker, Effort, Setting, audited, of_method, standard_views
 from coalface.privacy.audits.gradient_inversion import gradient_inversion
 from coalface.privacy.audits.result import AuditResult
+from coalface.privacy.audits.view import SECURE_SUM, View
 from coalface.recipes.audit import audit
 from coalface.report.png import encode_png
 from coalface.report.progress import Progress
@@ -65,6 +66,7 @@ def main() -> None:
     )
     parser.add_argument("--no-pictures", action="store_true", help="leave attacks 4 and 5 out")
     parser.add_argument("--inversions", action="store_true", help="attack 4 alone, beside the others' files")
+    parser.add_argument("--summed", action="store_true", help="of --inversions: under the secure sum alone")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no method after so long")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="for what is trained or searched for")
     parser.add_argument("--parts", type=Path, default=Path("out/audit_matrix"), help="what is measured, and is kept")
@@ -81,7 +83,8 @@ def main() -> None:
     with Progress() as progress:
         for seed in options.seeds:
             if options.inversions:
-                invert(options.parts, options.methods, seed, progress, device)
+                views = [SECURE_SUM] if options.summed else standard_views(NOISE)
+                invert(options.parts, options.methods, seed, views, progress, device)
                 continue
             size, passes = options.cohort, options.passes
             left = [name for name in options.methods if not part(options.parts, name, seed, size, passes).exists()]
@@ -147,7 +150,9 @@ def measure(
         part(folder, name, seed, cohort, passes).write_text(json.dumps(found, indent=1) + "\n")
 
 
-def invert(folder: Path, methods: Sequence[str], seed: int, progress: Progress, device: torch.device) -> None:
+def invert(
+    folder: Path, methods: Sequence[str], seed: int, views: Sequence[View], progress: Progress, device: torch.device
+) -> None:
     """Attack 4 on these methods, one step and several, on as many people as TRYING says."""
     attacker = Attacker.prepared(32, "easy", TRYING, seed, progress, device)
     setting = Setting.prepared(planned(methods[0], seed, COHORT), progress, device)
@@ -158,14 +163,14 @@ def invert(folder: Path, methods: Sequence[str], seed: int, progress: Progress, 
             if place.exists():
                 continue
             began, results = time.process_time(), []
-            for view in standard_views(NOISE):
+            for view in views:
                 luck = seeding.generator(seed, f"gradient inversion, {steps}", view.name)
                 found = gradient_inversion(
                     case, view, luck, attacker.judge, steps, TRYING.inversions, TRYING.iterations
                 )
                 results += [found] if found else []
                 progress.say(line(results[-1]) if found else f"{name}: nobody sent anything")
-            for attack, sheet in sheets(results) if seed == 0 else ():
+            for attack, sheet in sheets(results) if seed == 0 and len(views) > 1 else ():
                 picture(folder, name, attack).write_bytes(encode_png(sheet))
             rows = [{"seed": seed, "cohort": COHORT, **result.as_dict()} for result in results]
             told = {"seconds": round(time.process_time() - began, 1), "results": rows}

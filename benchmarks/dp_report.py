@@ -41,14 +41,17 @@ def collect(parts: Path, out: Path, images: Path) -> None:
     groups: dict[tuple[int, str, float], Rows] = {}
     for row in found:
         groups.setdefault((row["clients"], row["method"], row["target"]), []).append(row)
-    header = ["clients", "method", "noise, in clips", "ε", "accuracy, %", "over the start", "TAR@1 %", "over the start"]
+    header = ["clients", "method", "rate", "clip", "noise, in clips", "ε", "accuracy, %", "over the start", "TAR@1 %",
+              "over the start"]  # fmt: skip
     cells = [
-        [f"{clients:,}", method, f"{rows[0]['noise']:g}", spoken(rows), *both(rows, "accuracy"),
+        [f"{clients:,}", method, f"{rows[0]['rate']:g}", f"{rows[0]['clip'] or '–'}", f"{rows[0]['noise']:g}",
+         spoken(rows), *both(rows, "accuracy"),
          *both(rows, "tar@0.01"), str(len(rows))]
         for (clients, method, _), rows in groups.items()
     ]  # fmt: skip
     text = f"# Accuracy against ε\n\n{report['what']}. Verification of 300 people who take no part; mean and standard "
-    text += "deviation over the seeds; gains are over each seed's own start.\n\n"
+    text += "deviation over the seeds; gains are over each seed's own start, which `fedavg/positive-only` and `chorus` "
+    text += "share, as do `fedface` and `fedfv`.\n\n"
     text += markdown_table(cells, [*header, "seeds"])
     controls = [row for path in sorted(parts.glob("control_*.json")) for row in json.loads(path.read_text())]
     text += control_table(controls) if controls else ""
