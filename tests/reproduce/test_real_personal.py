@@ -14,6 +14,7 @@ from coalface.data.population import Population
 from coalface.federation import Rounds
 from coalface.report.progress import Progress
 from coalface.reproduce import real_personal
+from coalface.reproduce.bench import Row
 from coalface.reproduce.real_lfw import joined
 from coalface.reproduce.real_personal import EACH, PROBES, SCALES, PersonalBench
 from tests.conftest import noise_faces
@@ -66,25 +67,40 @@ def test_shuffled_images_stay_with_their_person(tmp_path: Path) -> None:
         assert sums[0] == sums[1] == sums[2]
 
 
-def test_every_row_is_trained_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PersonalBench:
     """Four clients with four people each, or sixteen with one; one round."""
     monkeypatch.setattr(real_personal, "EACH", 4)
     monkeypatch.setattr(
         PersonalBench, "_synthetic", lambda _: Population(noise_faces(5, 4, seed=3), ((0, 1, 2, 3, 4),))
     )
-    scale, rooms = SCALES["cpu"], bench(0, tmp_path)
-    few = replace(scale.run.data, size=16, clients=4, identities_each=4)
+    rooms = bench(0, tmp_path)
     rooms.run = replace(
         rooms.run,
-        data=few,
+        data=replace(rooms.run.data, size=16, clients=4, identities_each=4),
         model="tiny",
         embedding=8,
         pretrain=Central(rounds=1),
         central=Central(rounds=1),
         rounds=Rounds(rounds=1),
     )
-    rows = real_personal._rows(replace(scale, run=rooms.run))
-    measured = rooms.measure([replace(row, rounds=min(row.rounds, 2)) for row in rows])
+    return rooms
+
+
+def rows_of(rooms: PersonalBench) -> list[Row]:
+    rows = real_personal._rows(replace(SCALES["cpu"], run=rooms.run))
+    return [replace(row, rounds=min(row.rounds, 2)) for row in rows]
+
+
+def test_every_row_is_trained_and_measured(small: PersonalBench) -> None:
+    measured = small.measure(rows_of(small))
     assert len(measured) == 10
     for row in measured.values():
         assert 0 <= row["scores"]["LFW"]["accuracy"] <= 1 and 0 <= row["scores"]["personal"]["auroc"] <= 1
+
+
+def test_rows_with_one_person_each_need_no_others(small: PersonalBench) -> None:
+    """The start is made for the scale's own clients, who are in none of these rows."""
+    [alone] = [row for row in rows_of(small) if row.label == "start, one person each"]
+    measured = small.measure([alone])
+    assert 0 <= measured[alone.label]["scores"]["personal"]["auroc"] <= 1
