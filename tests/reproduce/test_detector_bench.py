@@ -70,15 +70,20 @@ def test_the_releases_round_is_one_step() -> None:
 
 
 def test_longer_rows_differ_in_their_rounds_alone() -> None:
-    """18 rounds are one pass of FedMA over its layers. Wide networks of FedGPAD's keep their lower rate."""
+    """18 rounds are one pass of FedMA over its layers."""
     artefact = ARTEFACTS["fedgpad-why"]
     assert isinstance(artefact, DetectorArtefact)
     rows = {row.label: row for row in artefact.table}
     once, often = (rows[f"FedMA{words}, O&C&I → M"].of(SCALES["cpu"], FIVE) for words in ("", ", four passes"))
     assert (once.rounds.rounds, often.rounds.rounds, often.rounds.checkpoint_every) == (18, 72, 72)
     assert replace(often, rounds=once.rounds) == once
-    wide = rows["FedGPAD, twice the rounds, O&C&I → M"].of(SCALES["paper"], FIVE)
-    assert wide.rounds.rounds == 36 and wide.training.rate == pytest.approx(1e-4)
+
+
+def test_wide_networks_of_fedgpad_have_a_lower_rate() -> None:
+    artefact = ARTEFACTS["fedgpad-why"]
+    assert isinstance(artefact, DetectorArtefact)
+    rates = {row.name: row.of(SCALES["paper"], FIVE).training.rate for row in artefact.table}
+    assert rates["FedGPAD, its losses about equal"] == pytest.approx(1e-4) and rates["FedMA"] == pytest.approx(1e-3)
 
 
 def test_the_papers_rows_are_as_printed() -> None:
