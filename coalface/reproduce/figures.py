@@ -119,10 +119,19 @@ def frontier(result: dict[str, Any], heading: str) -> Figure:
             axes.plot([at] * 2, [min(values), max(values)], color=SERIES[noise > 0], linewidth=1.2, alpha=0.5)
             axes.plot(at, statistics.mean(values), "o", color=SERIES[noise > 0], markersize=4)
             words = f"{choir}, {groupings}" + (f", σ = {noise:g}" if noise else "")
-            axes.annotate(words, (at, statistics.mean(values)), (4, 3), textcoords="offset points", fontsize=7)
+            left = groupings == 1 or noise > 0  # so that names of points above each other stand apart
+            axes.annotate(
+                words,
+                (at, statistics.mean(values)),
+                (-5 if left else 5, -3),
+                textcoords="offset points",
+                ha="right" if left else "left",
+                fontsize=7,
+            )
         ends = [(label, values) for label, values in found.items() if "choirs" not in label]
         for (label, values), dashes in zip(ends, (":", "-.", "--"), strict=False):
             axes.axhline(statistics.mean(values), color=INK, linestyle=dashes, linewidth=1.2, label=label)
+        axes.margins(x=0.15)
         axes.set_xlabel("cosine of the server's best guess to a voice, √(R / k(1 + σ²))")
         axes.set_ylabel(f"{heading}, %")
         axes.legend(frameon=False, fontsize=8)

@@ -309,7 +309,7 @@ ARTEFACTS: dict[str, Artefact] = {
         (),
         STRONGER,
         _rows,
-        "Identities of clients and tests are disjoint.",
+        "Identities of clients and tests are disjoint. In bf16; 400 rounds, and 6 passes over synthetic faces.",
         between=ENDS,
     ),
 }

@@ -10,7 +10,7 @@ from coalface.cli import main
 from coalface.config import Central
 from coalface.data.faceset import FaceSet, FaceView
 from coalface.data.population import Population
-from coalface.reproduce import ARTEFACTS, bench, writing
+from coalface.reproduce import ARTEFACTS, bench, figures, writing
 from coalface.reproduce.bench import Row
 from coalface.reproduce.real_lfw import RealArtefact
 from coalface.reproduce.real_stills import StillsArtefact
@@ -139,6 +139,17 @@ def test_a_rate_that_the_pairs_cannot_carry_is_a_dash() -> None:
     row = Row("Θ_l", whose="local")
     measured = {"scores": {"personal": {"auroc": 0.1}, "personal, local": {"auroc": 0.9}}}
     assert row.score(measured, "personal", "auroc") == 0.9 and row.score(measured, "personal", "tar@0.0001") is None
+
+
+def test_the_frontier_by_hand() -> None:
+    """Choirs of 8 in 2 groupings tell a quarter of a voice, squared; 4 groupings under noise of length 1 do too."""
+    labels = ("(a) start", "(a) chorus, choirs of 8, 2 groupings", "(a) chorus, choirs of 8, 4 groupings, noise 1")
+    rows = [{"label": label, "ours": {"accuracy": [0.7, 0.8]}} for label in labels]
+    drawn = figures.frontier({"rows": rows}, "accuracy").axes[0]
+    points = [line.get_xydata().tolist() for line in drawn.lines if line.get_marker() == "o"]
+    assert points == [[[0.5, pytest.approx(75)]], [[0.5, pytest.approx(75)]]]
+    assert [text.get_text() for text in drawn.texts] == ["8, 2", "8, 4, σ = 1"]
+    assert [text.get_text() for text in drawn.get_legend().get_texts()] == ["(a) start"]
 
 
 def test_gain_recovered_by_hand() -> None:
