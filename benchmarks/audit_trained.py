@@ -355,8 +355,8 @@ def collect(folder: Path, out: Path) -> None:
     text += "what a guess without any sum has. *Linked*: "
     text += "members found by held-out photographs at that FPR, of so many that are found if the class embeddings "
     text += "themselves are known; at 1e-4 one outsider decides. 95 % Wilson intervals over people of all seeds, which "
-    text += "are somewhat narrow, as people of one choir fall together. *Runs*: of each seed one, or two from networks that "
-    text += "were pre-trained anew.\n\n"
+    text += "are somewhat narrow, as people of one choir fall together. *Runs*: of each seed one, or two from networks "
+    text += "that were pre-trained anew.\n\n"
     text += markdown_table(cells, header)
     text += f"\n`{report['command']}`: {report['seconds']:.0f} s of processor time on {made['hardware']}, one thread, "
     text += f"{made['date']}, commit {made['commit']}.\n"
