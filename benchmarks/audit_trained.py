@@ -342,7 +342,7 @@ def collect(folder: Path, out: Path) -> None:
         )  # fmt: skip
     header = ["method", "k", "groupings", "noise", "rank of the sums, largest share", "recovered", "by luck",
               "any sum of k strangers tells", "median cosine", "cosine to one's mates: recovered, all",
-              "mean face: cosine", *keys, "seeds"]  # fmt: skip
+              "mean face: cosine", *keys, "runs"]  # fmt: skip
     made = report["made"]
     text = f"# Recovery and linkage on trained embeddings\n\n{report['what']}. "
     text += "*Rank*: how many independent equations all sums of the run are, of as many as there are people; *largest "
@@ -355,7 +355,8 @@ def collect(folder: Path, out: Path) -> None:
     text += "what a guess without any sum has. *Linked*: "
     text += "members found by held-out photographs at that FPR, of so many that are found if the class embeddings "
     text += "themselves are known; at 1e-4 one outsider decides. 95 % Wilson intervals over people of all seeds, which "
-    text += "are somewhat narrow, as people of one choir fall together.\n\n"
+    text += "are somewhat narrow, as people of one choir fall together. *Runs*: of each seed one, or two from networks "
+    text += "that were pre-trained anew.\n\n"
     text += markdown_table(cells, header)
     text += f"\n`{report['command']}`: {report['seconds']:.0f} s of processor time on {made['hardware']}, one thread, "
     text += f"{made['date']}, commit {made['commit']}.\n"
