@@ -62,10 +62,11 @@ class Detection:
         self.began = time.perf_counter()
         run.numerics.switch_on()
         self.net = detector_net(run)
+        self.stages = Stages(run, self.net, device, progress, self.scores, engine, remote)
+        self.stages.check_method()
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
         self.synthetic = world is None and run.data.source == "synthetic"
         self.world = world or self._drawn()
-        self.stages = Stages(run, self.net, device, progress, self.scores, engine, remote)
         self.stages.check(self.world.clients)
 
     def execute(self) -> dict[str, Any]:

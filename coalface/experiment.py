@@ -54,9 +54,10 @@ class Experiment:
         self.began = time.perf_counter()
         run.numerics.switch_on()
         self.net = Net(run.model, run.numerics, embedding=run.embedding, size=run.data.size)
+        self.stages = Stages(run, self.net, device, progress, self.scores, engine, remote)
+        self.stages.check_method()
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
         self.world = loaded or self.faces()
-        self.stages = Stages(run, self.net, device, progress, self.scores, engine, remote)
         self.stages.check(self.world.clients)
         self.verification = Verification(self.net, self.world.test, run.data.pairs, run.seed)
 

@@ -77,20 +77,25 @@ class Stages:
     engine: EngineName = "auto"
     remote: Remote | None = None
 
-    def check(self, clients: Population) -> None:
-        """Refuse clients, privacy or an engine that the method cannot have, before anything is done."""
-        run = self.run
-        run.method.check(clients)
+    def check_method(self) -> None:
+        """Refuse privacy or an engine that the method cannot have, before a face is drawn or read."""
+        run, name = self.run, method_name(self.run.method)
         if self.remote and run.privacy.dp.noise:
             raise ConfigError("privacy.dp adds noise in simulations only so far: leave it out, or run here")
+        run.privacy.check_method(run.method, name)
+        refusal = why_not(run.method)
+        if self.engine == "stacked" and refusal:
+            raise ConfigError(f"--engine stacked cannot run {name}: {refusal}; use --engine auto")
+
+    def check(self, clients: Population) -> None:
+        """Refuse clients that the method or its privacy cannot have, before anybody trains."""
+        run = self.run
+        run.method.check(clients)
         taking_part = run.method.clients(clients)
         cohort = min(run.rounds.cohort or len(taking_part), len(taking_part))
         run.privacy.check(run.method, method_name(run.method), cohort, len(taking_part))
         if self.remote is None:
             protected(run.privacy, run.method, taking_part, run.rounds)
-        refusal = why_not(run.method)
-        if self.engine == "stacked" and refusal:
-            raise ConfigError(f"--engine stacked cannot run {method_name(run.method)}: {refusal}; use --engine auto")
 
     def centrally(self, title: str, folder: Path, plan: Central, population: Population, start: Weights) -> Outcome:
         """Train on pooled faces."""

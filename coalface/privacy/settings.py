@@ -70,7 +70,21 @@ class Privacy:
         return self.dp.where == "distributed" and self.dp.noise >= HIDING
 
     def check(self, method: Method, name: str, cohort: int, clients: int) -> None:
-        """Refuse, by name and before anything is done, what these settings cannot protect."""
+        """Refuse, by name, what these settings cannot protect."""
+        self.check_method(method, name)
+        if self.secure_sum and cohort < self.min_cohort:
+            raise ValueError(
+                f"a cohort of {cohort} is under privacy.min_cohort={self.min_cohort}: "
+                "no client would take part; raise rounds.cohort"
+            )
+        if self.dp.noise and self.dp.delta >= 1 / clients:
+            raise ValueError(
+                f"privacy.dp.delta={self.dp.delta} would allow one of {clients} clients to be published: "
+                f"set it below {1 / clients:.2g}"
+            )
+
+    def check_method(self, method: Method, name: str) -> None:
+        """The part of it that needs no clients: before a face is drawn or read."""
         reveals = revealed(method)
         if self.require_secure_sum and not self.secure_sum:
             raise ValueError("privacy.require_secure_sum=true, and the sums would be open: set privacy.secure_sum=true")
@@ -84,15 +98,10 @@ class Privacy:
                 f"as {row.apart}; choose a method whose sums do, or privacy.dp.where=distributed with "
                 f"privacy.dp.noise={HIDING:g} or more"
             )
-        if self.secure_sum and cohort < self.min_cohort:
-            raise ValueError(
-                f"a cohort of {cohort} is under privacy.min_cohort={self.min_cohort}: "
-                "no client would take part; raise rounds.cohort"
-            )
         if self.dp.noise:
-            self._check_dp(method, name, clients, reveals)
+            self._check_noise(method, name, reveals)
 
-    def _check_dp(self, method: Method, name: str, clients: int, reveals: list[str]) -> None:
+    def _check_noise(self, method: Method, name: str, reveals: list[str]) -> None:
         seen = {row.seen for row in wire.disclosure(method.types.upload)}
         if reveals and not self.dp.summed_only:
             raise ValueError(
@@ -107,11 +116,6 @@ class Privacy:
         if getattr(method, "normalisation", "frozen") == "average":
             raise ValueError(
                 f"batch-norm statistics of {name} have no bound to clip at: set method.normalisation=frozen"
-            )
-        if self.dp.delta >= 1 / clients:
-            raise ValueError(
-                f"privacy.dp.delta={self.dp.delta} would allow one of {clients} clients to be published: "
-                f"set it below {1 / clients:.2g}"
             )
 
 

@@ -108,6 +108,16 @@ def test_bad_requests_get_one_line_and_leave_nothing(
     assert not (tmp_path / "OUT").exists()
 
 
+@pytest.mark.parametrize("method", ["fedface", "feduv"])  # one reveals, the sums of the other are told apart
+def test_what_a_secure_sum_cannot_hide_is_refused_before_a_face_is_drawn(
+    method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coalface.experiment.world.load", lambda *_, **__: pytest.fail("faces were drawn"))
+    strict = small("privacy.secure_sum=true", "privacy.require_secure_sum=true")
+    assert main(["run", method, "--out", str(tmp_path / "out"), *strict]) == 2
+    assert f"refuses {method}" in capsys.readouterr().err
+
+
 def test_an_existing_folder_is_not_overwritten(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(p.name for p in finished.iterdir())
     assert main(["run", "demo", "--out", str(finished)]) == 2
