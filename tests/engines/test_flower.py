@@ -9,6 +9,8 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -319,8 +321,17 @@ def test_terms_travel_as_plain_values() -> None:
 def test_messages_of_a_large_model_go_there_and_back(tmp_path: Path) -> None:
     """257 MB, an iresnet100's weights, whole and unchanged; afterwards the server holds nothing of them.
 
-    Memory is bounded: a third client, after the others, does not raise the peak any more.
+    Memory is bounded: a third client, after the others, does not raise the peak any more. It is weighed in a process
+    of its own, since the threads of earlier tests leave holes in this one's.
     """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+        peaks = alone.submit(peaks_of_echoes, tmp_path / "three").result()
+    # Server and client are both in that process. In units of the message: a handful at a time, and no more for more.
+    assert max(peaks) < 12 and peaks[2] < peaks[1] + 0.5, peaks
+
+
+def peaks_of_echoes(folder: Path) -> list[float]:
+    """The peak memory after each of three clients has sent a large message back, in units of the message."""
     give_memory_back()  # as `serve` and `join` do
     weights = torch.randint(256, (257_000_000,), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     data = weights.numpy().tobytes()
@@ -330,7 +341,7 @@ def test_messages_of_a_large_model_go_there_and_back(tmp_path: Path) -> None:
         call, received = unpack(Call, content)
         return pack(Answer(call.federation, call.round, call.attempt, call.client, call.nonce, "", 0), received)
 
-    with nodes(tmp_path / "three", noise_population(clients=3)) as made:
+    with nodes(folder, noise_population(clients=3)) as made:
         for number, name in enumerate(made.names):
             made.start(name, echo)
             while len(list(made.link.get_nodes())) <= number:
@@ -344,5 +355,4 @@ def test_messages_of_a_large_model_go_there_and_back(tmp_path: Path) -> None:
             del replies
             assert made.link.held() == 0
             peaks.append((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / len(data))
-    # Server and client are both in this process. In units of the message: a handful at a time, and no more for more.
-    assert max(peaks) < 12 and peaks[2] < peaks[1] + 0.5, peaks
+    return peaks
