@@ -15,6 +15,7 @@ from pathlib import Path
 
 from coalface.algorithms.fedgpad import FedGPAD
 from coalface.report.tables import markdown_table
+from coalface.reproduce.writing import places
 
 ROUNDS = (1, 2, 4, 9, 18)
 PLAIN = FedGPAD()
@@ -35,8 +36,9 @@ def page(root: Path) -> str:
     scales: dict[str, list[Path]] = {}
     for file in sorted(root.glob("*/seed*/fedgpad-?-?-?/rounds.jsonl")):
         scales.setdefault(file.parts[-4], []).append(file)
-    lines = []
+    lines, made = [], []
     for scale, files in scales.items():
+        made += [json.loads(file.with_name("measured.json").read_text())["made"] for file in files]
         runs = [[json.loads(line)["losses"] for line in file.read_text().splitlines()] for file in files]
         for number in ROUNDS:
             here = [run[number - 1] for run in runs]
@@ -46,7 +48,7 @@ def page(root: Path) -> str:
             lines.append([scale, str(len(files)), str(number), *cells])
     header = ["rows of", "detectors", "round", *(f"{part}, × {weight:g}" for part, weight in WEIGHTS.items())]
     about = "Mean over detectors and centres, before the weight; in brackets, after it, percent of the sum."
-    command = "`python benchmarks/attack_losses.py out/reproduce`"
+    command = f"`python benchmarks/attack_losses.py out/reproduce` on rows of {'; '.join(places(made))}."
     return "\n\n".join(["# What FedGPAD's losses weigh", about, markdown_table(lines, header), command]) + "\n"
 
 
