@@ -14,6 +14,11 @@ COLUMNS = (
 )  # fmt: skip
 
 
+def quieter(noise: float) -> str:
+    """The name of a view with so much noise."""
+    return f"secure sum, noise {noise:g}"
+
+
 def as_markdown(report: dict[str, Any], rows: Rows, longer: Rows) -> str:
     """One table for each view, methods down and attacks across; people pooled over the seeds."""
     made = report["made"]

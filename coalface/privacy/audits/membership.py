@@ -40,6 +40,7 @@ def person_membership(case: Case, view: View, generator: torch.Generator) -> Aud
     if any(not len(images) for images in held):
         return None
     guesses = guessed(case, case.seen(view, generator), generator)
+    guesses = guesses if guesses.stride(0) else guesses[:1]  # the same ones for everybody
     common = _embedded(case, case.public.images).mean(dim=0)  # what all faces share would hide what one of them has
 
     def unlike_all(embeddings: Tensor) -> Tensor:
