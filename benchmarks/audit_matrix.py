@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import audit_settings
 import torch
 from audit_report import as_markdown, quieter
 from torch import Tensor
@@ -158,7 +159,8 @@ def collect(folder: Path, out: Path, images: Path) -> None:
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "audit_matrix.json").write_text(json.dumps(report, indent=1) + "\n")
-    (out / "audit_matrix.md").write_text(as_markdown(report, rows))
+    (out / "audit_matrix.md").write_text(as_markdown(report, rows, COHORT))
+    (out / "audit_settings.md").write_text(audit_settings.as_markdown(report, rows, LADDER, NOISE))
     for name in SHOWN:
         if (folder / f"{name}.png").exists():
             (images / f"audit_{name}.png").write_bytes((folder / f"{name}.png").read_bytes())
