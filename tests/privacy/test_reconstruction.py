@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from coalface import seeding
 from coalface.data import synthetic
 from coalface.local import Training
-from coalface.models.net import Weights
 from coalface.privacy.audits.embedding_recovery import any_sum_tells, embedding_recovery
 from coalface.privacy.audits.gradient_inversion import gradient_inversion, inverted, simulated, total_variation
 from coalface.privacy.audits.judge import Judge, as_pixels, nearest_ssim, ssim
-from coalface.privacy.audits.membership import image_membership, person_membership, turning, within_people
+from coalface.privacy.audits.membership import image_membership, person_membership, within_people
 from coalface.privacy.audits.recording import Case
 from coalface.privacy.audits.result import counted
 from coalface.privacy.audits.template_inversion import Decoder, template_inversion, trained_decoder
@@ -100,26 +98,10 @@ def test_membership_is_found_plain_and_needs_photographs_that_were_left_out(reco
     case = recorded_case("random_targets")
     image, person = image_membership(case, PLAIN, drawn()), person_membership(case, PLAIN, drawn())
     assert image is not None and image.details["people"] == 16 * 4 and image.details["auc"] > 0.8
-    assert image.details["turned_auc"] > 0.6
     assert person is not None and person.details["auc"] > 0.9
     everything = recorded_case("random_targets")
     everything = Case(**{**everything.__dict__, "training": Training(rate=0.05)})
     assert image_membership(everything, PLAIN, drawn()) is None
-
-
-def test_turning_is_the_slope_of_the_cosine(recorded_case: Recorded) -> None:
-    """A thousandth of the update, there and back, turns every image by as much."""
-    case = recorded_case("chorus", choir=8)
-    images, towards = case.clients[0].images, torch.nn.functional.normalize(torch.ones(32), dim=0)
-    before = case.last.backbone.map(Tensor.double)
-    update = case.last.uploads[0].backbone.map(Tensor.double)
-    speed = turning(case.net, before, update, images, towards.double())
-    ends = []
-    for step in (1e-3, -1e-3):
-        moved = {name: leaf + step * update.parameters[name] for name, leaf in before.parameters.items()}
-        features = case.net(Weights(moved, before.statistics), images)
-        ends.append(torch.nn.functional.normalize(features, dim=1) @ towards.double())
-    torch.testing.assert_close(speed, (ends[0] - ends[1]) / 2e-3, rtol=1e-4, atol=1e-9)
 
 
 def test_one_picture_for_all_says_nothing_of_who_is_who(recorded_case: Recorded) -> None:

@@ -10,9 +10,6 @@ image    of photographs of people who do take part, those that were trained on l
          the last layer, whose rows are combinations of their activations. Negatives are their other photographs, so
          that nothing is told by knowing the person. Beside the rate at one threshold, which few negatives set, stands
          a number without any: how often, of one person, one that was trained on lies nearer than one that was not.
-         The same is asked of the whole network (`turned_auc`): how fast it turns a photograph towards its person as it
-         goes along the change that was seen. Where to is what the server told the client, or else, as the attacker has
-         the photographs, their mean.
 """
 
 from __future__ import annotations
@@ -28,15 +25,13 @@ from coalface import seeding
 from coalface.data.population import ClientFaces
 from coalface.local import batches
 from coalface.metrics.rates import auc, threshold_at_fmr
-from coalface.models.net import Net, Weights
 from coalface.privacy.audits.last_layer import LastLayer
 from coalface.privacy.audits.recording import Case
 from coalface.privacy.audits.result import AuditResult, counted
-from coalface.privacy.audits.template_leak import KNOWN_ERRORS, guessed
-from coalface.privacy.audits.view import Seen, View
+from coalface.privacy.audits.template_leak import guessed
+from coalface.privacy.audits.view import View
 
 FPR = 0.05
-ENOUGH = 320  # people whose photographs are turned: more would narrow an interval that is narrow
 
 
 def person_membership(case: Case, view: View, generator: torch.Generator) -> AuditResult | None:
@@ -74,56 +69,18 @@ def image_membership(case: Case, view: View, generator: torch.Generator) -> Audi
             outside.append(_length_within(span, layer.activations(others)))
     if FPR * sum(map(len, outside)) < 1:
         return None
-    beside = within_people(outside, inside) | _turned(case, seen)
-    return _counted("membership, image", case, view, torch.cat(outside), torch.cat(inside), beside)
+    return _counted(
+        "membership, image", case, view, torch.cat(outside), torch.cat(inside), within_people(outside, inside)
+    )
 
 
-def within_people(
-    outside: Sequence[Tensor], inside: Sequence[Tensor], name: str = "same_person_auc"
-) -> dict[str, float]:
+def within_people(outside: Sequence[Tensor], inside: Sequence[Tensor]) -> dict[str, float]:
     """How often, of one person, a photograph that was trained on scores higher than one that was not: ½ is luck.
 
     The mean over people, and its standard error: people are independent, their photographs are not.
     """
     each = torch.tensor([auc(other, own) for other, own in zip(outside, inside, strict=True)], dtype=torch.float64)
-    return {name: float(each.mean()), f"{name}_error": float(each.std() / len(each) ** 0.5)}
-
-
-def _turned(case: Case, seen: dict[int, Seen]) -> dict[str, float]:
-    inside, outside = [], []
-    for client in [*seen][:ENOUGH]:
-        images, used = case.clients[client].images, _rows(case, client)
-        towards = _told(case, client)
-        towards = F.normalize(_embedded(case, images).mean(dim=0), dim=0) if towards is None else towards
-        speed = turning(case.net, case.last.backbone, seen[client].upload.backbone, images, towards)
-        trained = torch.isin(torch.arange(len(images)), used)
-        if not bool(trained.all()):
-            inside.append(speed[trained])
-            outside.append(speed[~trained])
-    return within_people(outside, inside, "turned_auc")
-
-
-def _told(case: Case, client: int) -> Tensor | None:
-    """Where the server told this client to pull its faces, if it did."""
-    message = case.last.broadcasts[client]
-    if hasattr(message, "head"):
-        row: Tensor = message.head[case.clients.first_class(client)]
-        return F.normalize(row, dim=0)
-    return next((getattr(message, name) for name in KNOWN_ERRORS if getattr(message, name, None) is not None), None)
-
-
-def turning(net: Net, backbone: Weights, update: Weights, images: Tensor, towards: Tensor) -> Tensor:
-    """How fast [n] the cosine of each image to ``towards`` grows when the network begins to go along the update.
-
-    Slopes that are weighted by v are linear in v: what they have along the update, differentiated by v, is the answer
-    for every image at once.
-    """
-    at = {name: leaf.detach().requires_grad_() for name, leaf in backbone.parameters.items()}
-    cosines = F.normalize(net(Weights(at, backbone.statistics), images), dim=1) @ towards
-    weights = torch.zeros_like(cosines, requires_grad=True)
-    slopes = torch.autograd.grad(cosines, list(at.values()), weights, create_graph=True)
-    along = [(slope * update.parameters[name]).sum() for name, slope in zip(at, slopes, strict=True)]
-    return torch.autograd.grad(torch.stack(along).sum(), weights)[0]
+    return {"same_person_auc": float(each.mean()), "same_person_auc_error": float(each.std() / len(each) ** 0.5)}
 
 
 def _counted(
