@@ -41,11 +41,11 @@ def as_markdown(report: dict[str, Any], rows: Rows, ladder: Sequence[float], mos
 
 
 WHAT = (
-    "People pooled over the seeds. Each cell: the least noise on the sum, in clips, from which on the attack is not "
-    "above luck (its 95 % interval touches that of luck; *within a person*: includes 50 %). **0**: the secure sum by "
-    "itself is enough. Of pictures, no noise and noise 1 were tried and nothing between; – no hold for this attack, "
-    "or not tried. *never*: not with the most noise either, as a template is revealed beside the sum. In brackets: "
-    "seeds."
+    "People pooled over the seeds. Each cell: the least noise on the sum, in clips, with which the attack is not above "
+    "luck (its 95 % interval touches that of luck; *within a person*: includes 50 %), neither with that noise nor with "
+    "it and all larger noise together: one cell in forty is above luck by luck. **0**: the secure sum by itself is "
+    "enough. Of pictures no noise and noise 1 were tried and nothing between; – no hold for this attack, or not tried. "
+    "*never*: not with the most noise either, as a template is revealed beside the sum. In brackets: seeds."
 )
 WORTH = (
     "ε at δ = 1e-4 for a server that knows whom it called, if a person is in so many sums (`privacy/account.py`): what "
@@ -71,13 +71,17 @@ def of(rows: Rows, attack: str) -> Rows:
 
 
 def enough(rows: Rows, attack: str) -> str:
-    """The least noise of which, and of more of it, the attack is at chance."""
+    """The least noise with which the attack is at chance, and is it with that and all larger noise together too."""
     noises = sorted({row["noise"] for row in rows})
-    told = [noise for noise in noises if succeeds([row for row in rows if row["noise"] == noise], attack)]
     if not noises:
         return "–"
-    left = [noise for noise in noises if not told or noise > max(told)]
-    return f"**{left[0]:g}**" if left and not left[0] else f"{left[0]:g}" if left else "never"
+    for noise in noises:
+        alone, onwards = (
+            [row for row in rows if row["noise"] in kept] for kept in ({noise}, {*noises[noises.index(noise) :]})
+        )
+        if not succeeds(alone, attack) and not succeeds(onwards, attack):
+            return f"{noise:g}" if noise else "**0**"
+    return "never"
 
 
 def succeeds(rows: Rows, attack: str) -> bool:
