@@ -42,9 +42,8 @@ def as_markdown(report: dict[str, Any], rows: Rows, ladder: Sequence[float], mos
 
 WHAT = (
     "People pooled over the seeds. Each cell: the least noise on the sum, in clips, with which the attack is not above "
-    "luck (its 95 % interval touches that of luck; *within a person*: includes 50 %), neither with that noise nor with "
-    "it and all larger noise together: one cell in forty is above luck by luck. **0**: the secure sum by itself is "
-    "enough. Of pictures no noise and noise 1 were tried and nothing between; – no hold for this attack, or not tried. "
+    "luck (its 95 % interval touches that of luck; *within a person*: includes 50 %), nor with the next larger one; one "
+    "cell in forty is above luck by luck. **0**: the secure sum by itself is enough. Of pictures no noise and noise 1 were tried and nothing between; – no hold for this attack, or not tried. "
     "*never*: not with the most noise either, as a template is revealed beside the sum. In brackets: seeds."
 )
 WORTH = (
@@ -71,15 +70,13 @@ def of(rows: Rows, attack: str) -> Rows:
 
 
 def enough(rows: Rows, attack: str) -> str:
-    """The least noise with which the attack is at chance, and is it with that and all larger noise together too."""
+    """The least noise with which, and with the next larger one, the attack is at chance."""
     noises = sorted({row["noise"] for row in rows})
     if not noises:
         return "–"
-    for noise in noises:
-        alone, onwards = (
-            [row for row in rows if row["noise"] in kept] for kept in ({noise}, {*noises[noises.index(noise) :]})
-        )
-        if not succeeds(alone, attack) and not succeeds(onwards, attack):
+    above_luck = [succeeds([row for row in rows if row["noise"] == noise], attack) for noise in noises]
+    for place, noise in enumerate(noises):
+        if not any(above_luck[place : place + 2]):
             return f"{noise:g}" if noise else "**0**"
     return "never"
 
