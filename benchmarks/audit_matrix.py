@@ -50,7 +50,7 @@ TRYING = Effort(people=400, judge_epochs=12, decoder_epochs=20, inversions=16, i
 ENLARGED, ACROSS = 2, 8  # pictures: how much, and how many people
 SHOWN = (
     "fedfv_template_inversion",
-    "chorus_template_inversion",
+    "chorus-8_template_inversion",
     "feduv_gradient_inversion_1_step",
 )  # in docs/audits.md
 
