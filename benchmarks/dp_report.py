@@ -51,7 +51,7 @@ def collect(parts: Path, out: Path, images: Path) -> None:
     ]  # fmt: skip
     text = f"# Accuracy against ε\n\n{report['what']}. Verification of 300 people who take no part; mean and standard "
     text += "deviation over the seeds; gains are over each seed's own start, which `fedavg/positive-only` and `chorus` "
-    text += "share, as do `fedface` and `fedfv`.\n\n"
+    text += f"share, as do `fedface` and `fedfv`; `{STILL}` has one of its own.\n\n"
     text += markdown_table(cells, [*header, "seeds"])
     controls = [row for path in sorted(parts.glob("control_*.json")) for row in json.loads(path.read_text())]
     text += control_table(controls) if controls else ""
