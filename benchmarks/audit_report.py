@@ -14,9 +14,18 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def as_markdown(report: dict[str, Any], rows: Rows, longer: Rows) -> str:
+QUIETER = "secure sum, noise "  # less of it than in the matrix: audit_settings.py
+
+
+def quieter(noise: float) -> str:
+    """The name of a view with so much noise."""
+    return f"{QUIETER}{noise:g}"
+
+
+def as_markdown(report: dict[str, Any], everything: Rows, cohort: int) -> str:
     """One table for each view, methods down and attacks across; people pooled over the seeds."""
-    made = report["made"]
+    made, everything = report["made"], [row for row in everything if not row["view"].startswith(QUIETER)]
+    rows = [row for row in everything if row["cohort"] == cohort]
     lines = [
         "# Attacks on what is really sent",
         "",
@@ -30,8 +39,7 @@ def as_markdown(report: dict[str, Any], rows: Rows, longer: Rows) -> str:
     lines += ["", "## In short", "", SIGNS, "", *short(rows, columns)]
     for view in dict.fromkeys(row["view"] for row in rows):
         lines += ["", f"## {view[0].upper()}{view[1:]}", "", *table(rows, view, columns)]
-    if longer:
-        lines += ["", "## Secure sums over larger cohorts", "", LARGER, "", *larger(longer)]
+    lines += ["", "## Secure sums over larger cohorts", "", LARGER, "", *larger(everything)]
     lines += ["", "## Medians", "", "| method | view | " + " | ".join(MEDIANS.values()) + " |"]
     lines += ["|---" * (len(MEDIANS) + 2) + "|"]
     for method in dict.fromkeys(row["against"] for row in rows):
@@ -75,11 +83,10 @@ MEDIANS = {
 
 
 LARGER = (
-    "From a network after 30 passes over the public people, in place of 12: it tells people apart better, and all "
-    "cohorts begin alike. Everybody is called five times in all; of 64, 256 and 320 clients. The last layer has 128 "
-    "inputs and 128 outputs, so that sums over more people have no unique answer. *Within a person*: how often a "
-    "photograph that was trained on lies nearer than another one of the same person, ± 1.96 standard errors over "
-    "people; luck: 50 %. In brackets: the seeds."
+    "Everybody is called five times in all, of 64, 256 and 320 clients; in sums over 1,000 twice, and all 1,000 are "
+    "called. The last layer has 128 inputs and 128 outputs, so that sums over more people have no unique answer. "
+    "*Within a person*: how often a photograph that was trained on lies nearer than another one of the same person, "
+    "± 1.96 standard errors over people; luck: 50 %. In brackets: the seeds."
 )
 BY_COHORT = ("template leak", "recovery", "codeword", "membership, person", "membership, image")
 

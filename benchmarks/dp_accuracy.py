@@ -43,6 +43,7 @@ from dp_plan import (
     METHODS,
     NOISE,
     ROUNDS,
+    STILL,
     WORLD,
     called,
     noise_of,
@@ -86,7 +87,7 @@ class Bench:
 
     def trained(self, name: str, step: Step, rounds: int, cohort: int) -> dict[str, Any]:
         """One method to the end; scores at some rounds, how long changes were, and how often anybody was called."""
-        method, clients = config.method_named(name)(), len(self.images)
+        method, clients = config.method_named(name.partition(",")[0])(), len(self.images)
         luck = torch.Generator(self.device).manual_seed(seeding.derive(self.seed, name, f"{step}"))
         state, curve, norms = begun(method, self.net, self.start, clients), {}, torch.zeros(1)
         times = torch.zeros(clients, dtype=torch.int64, device=self.device)
@@ -119,7 +120,7 @@ def measure(options: argparse.Namespace, device: torch.device) -> None:
     began, longest = time.perf_counter(), 0.0
     benches: dict[int, Bench] = {}
     for target, clients, name in cells(options.clients, options.methods):
-        place = options.parts / f"{name.replace('/', '.')}_{clients}_{target:g}_{options.seed}.json"
+        place = options.parts / f"{name.replace('/', '.').replace(' ', '-')}_{clients}_{target:g}_{options.seed}.json"
         if place.exists():
             continue
         if time.perf_counter() - began + longest > options.seconds:
@@ -145,7 +146,9 @@ def cells(several: list[int], methods: list[str]) -> Iterator[tuple[float, int, 
     for turn in range(4):
         for clients in sorted(several, reverse=True):
             for name in methods:
-                yield (0.0, *EPSILONS[clients])[turn], clients, name
+                target = (0.0, *EPSILONS[clients])[turn]
+                if name != STILL or target in NOISE[clients].get(name, {}):
+                    yield target, clients, name
 
 
 def search(options: argparse.Namespace, device: torch.device) -> None:
@@ -205,7 +208,7 @@ def control(options: argparse.Namespace, device: torch.device) -> None:
 
 def account() -> None:
     """The noise of each ε, as text for dp_plan.py: the machine that trains need not have dp-accounting."""
-    noise = {n: {m: {t: noise_of(t, m, n) for t in EPSILONS[n]} for m in METHODS} for n in CLIENTS}
+    noise = {n: {m: {t: noise_of(t, m, n) for t in EPSILONS[n]} for m in METHODS if m != STILL} for n in CLIENTS}
     print(f"NOISE = {noise}")
 
 
@@ -213,7 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--control", action="store_true", help="noise alone, on the start of a seed")
     parser.add_argument("--account", action="store_true", help="print the noise of each ε")
-    parser.add_argument("--search", nargs="+", choices=METHODS, help="try rates and clips of these methods")
+    parser.add_argument("--search", nargs="+", choices=SEARCHED, help="try rates and clips of these methods")
     parser.add_argument("--seconds", type=float, default=240.0, help="begin nothing that would take longer")
     parser.add_argument("--collect", action="store_true", help="measure nothing: write tables and figure")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))

@@ -10,7 +10,8 @@ from math import sqrt
 
 from coalface.privacy import account
 
-METHODS = ("fedavg/positive-only", "fedface", "fedfv", "chorus")
+STILL = "chorus, no noise on chords"  # which is no promise, and hides who was in a sum of updates as well
+METHODS = ("fedavg/positive-only", "fedface", "fedfv", "chorus", STILL)
 REVEAL = ("fedface", "fedfv")
 CLIENTS = (1000, 10_000)
 COHORTS = {1000: 1000, 10_000: 1000}  # of 1,000 all: sums then compose exactly
@@ -23,6 +24,7 @@ CHOSEN: dict[str, dict[float, tuple[float, float]]] = {  # rate of a client's on
     "fedface": {0.0: (0.25, 0.0), 50.0: (1.0, 1.0), 8.0: (1.0, 1.0), 2.0: (0.25, 0.5)},
     "fedfv": {0.0: (0.02, 0.0), 50.0: (0.02, 2.0), 8.0: (0.05, 1.0), 2.0: (0.02, 0.2)},
     "chorus": {0.0: (0.02, 0.0), 50.0: (0.05, 2.0), 8.0: (0.02, 0.5), 2.0: (0.02, 0.1)},
+    STILL: {50.0: (0.02, 0.5), 8.0: (0.02, 0.5), 2.0: (0.02, 0.5)},  # not searched: as chorus at ε = 8
 }
 ALIKE = {0.0: 0.0, 8.0: 50.0, 2.0: 8.0, 0.5: 2.0}  # ε of 10,000 clients: that of 1,000 with about the same noise
 CHORD = 10.0  # noise on a choir's sum, over that on the sum of updates: next to nothing of the budget is for chords
@@ -32,6 +34,7 @@ NOISE: dict[int, dict[str, dict[float, float]]] = {  # on the sum, in clips, as 
         "fedface": {50.0: 1.56, 8.0: 5.95, 2.0: 19.0},
         "fedfv": {50.0: 0.78, 8.0: 2.98, 2.0: 9.5},
         "chorus": {50.0: 1.57, 8.0: 5.99, 2.0: 19.1},
+        STILL: {50.0: 1.57, 8.0: 5.99, 2.0: 19.1},
     },
     10_000: {
         "fedavg/positive-only": {8.0: 1.9, 2.0: 5.17, 0.5: 17.5},
@@ -55,7 +58,7 @@ def called(method: str, clients: int) -> int:
 
 def epsilon(method: str, clients: int, noise: float, rounds: int, most: int) -> float | None:
     """After so many rounds, with nobody in more sums than ``most``; None where templates are revealed."""
-    if method in REVEAL or not noise:
+    if method in (*REVEAL, STILL) or not noise:
         return None
     chorus = method == "chorus"
     multiplier = account.combined(noise, CHORD * noise) if chorus else noise

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from dp_plan import CLIENTS, EPSILONS, IMAGES, IMAGES_A_ROUND, METHODS, REVEAL, ROUNDS, WORLD, epsilon
+from dp_plan import CLIENTS, EPSILONS, IMAGES, IMAGES_A_ROUND, METHODS, REVEAL, ROUNDS, STILL, WORLD, epsilon
 
 from coalface.report.drawing import INK, SERIES, Figure, canvas
 from coalface.report.figures import save
@@ -51,7 +51,7 @@ def collect(parts: Path, out: Path, images: Path) -> None:
     ]  # fmt: skip
     text = f"# Accuracy against ε\n\n{report['what']}. Verification of 300 people who take no part; mean and standard "
     text += "deviation over the seeds; gains are over each seed's own start, which `fedavg/positive-only` and `chorus` "
-    text += "share, as do `fedface` and `fedfv`.\n\n"
+    text += f"share, as do `fedface` and `fedfv`; `{STILL}` has one of its own.\n\n"
     text += markdown_table(cells, [*header, "seeds"])
     controls = [row for path in sorted(parts.glob("control_*.json")) for row in json.loads(path.read_text())]
     text += control_table(controls) if controls else ""
@@ -98,7 +98,7 @@ def drawn(groups: dict[tuple[int, str, float], Rows]) -> Figure:
                 points = sorted((target or FREE, gains(rows)) for target, rows in found.items())
                 middle = [statistics.mean(values) for _, values in points]
                 around = [statistics.stdev(values) if len(values) > 1 else 0.0 for _, values in points]
-                line = "o--" if method in REVEAL else "o-"
+                line = "o--" if method in (*REVEAL, STILL) else "o-"
                 axes.errorbar(
                     [at for at, _ in points], middle, around, fmt=line, color=colour, label=method, linewidth=1.4,
                     markersize=3.5, capsize=2,
@@ -183,5 +183,5 @@ def spoken(rows: Rows) -> str:
     if not rows[0]["noise"]:
         return "∞: no clip, no noise"
     if rows[0]["epsilon"] is None:
-        return "none: it reveals"
+        return "none: chords are told" if rows[0]["method"] == STILL else "none: it reveals"
     return f"{max(row['epsilon'] for row in rows):.1f}"

@@ -62,8 +62,10 @@ class PrivateSums:
         multiplier = combined(settings.noise, *grouped)
         # Amplification holds for cohorts drawn as ``cohort.draw`` does, where nothing that is published shows the draw.
         secret = type(method).cohort is Method.cohort and not grouped
-        reveals = bool(revealed(method))
-        self.account = None if reveals else Account(multiplier, settings.delta, cohort, clients, secret)
+        # No number is true of what is told beside the noise: fields that are revealed, group sums without any.
+        bare = any(row.seen is wire.Seen.GROUPED for row in wire.disclosure(method.types.upload)) and not grouped
+        told = bare or bool(revealed(method))
+        self.account = None if told else Account(multiplier, settings.delta, cohort, clients, secret)
         if self.account and settings.budget and (first := self.account.after_one_more([0])) > settings.budget:
             raise ValueError(
                 f"the first round alone has ε = {first:.3g}, over privacy.dp.budget={settings.budget:g}: "

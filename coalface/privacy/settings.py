@@ -26,7 +26,7 @@ class DP:
     group_noise: float = 0.0  # standard deviation of the noise on a group's sum, over group_clip
     delta: float = 1e-5  # below one over the number of clients
     budget: float = 0.0  # the run stops before ε passes this; 0 sets no bound
-    summed_only: bool = False  # take a method that reveals fields: noise for the rest of them, and no ε at all
+    summed_only: bool = False  # noise on sums over a cohort alone, beside what is revealed or summed in groups; no ε
 
     def __post_init__(self) -> None:
         if min(self.noise, self.group_noise, self.budget) < 0 or min(self.clip, self.group_clip) <= 0:
@@ -110,9 +110,13 @@ class Privacy:
             )
         if wire.Seen.SUMMED not in seen:
             raise ValueError(f"{name} sums nothing, so that there is nothing to add noise to: set privacy.dp.noise=0")
-        if (wire.Seen.GROUPED in seen) != (self.dp.group_noise > 0):
-            says = "sums in groups too" if wire.Seen.GROUPED in seen else "sums nothing in groups"
-            raise ValueError(f"{name} {says}: privacy.dp.group_noise={self.dp.group_noise} does not fit it")
+        if wire.Seen.GROUPED in seen and not self.dp.group_noise and not self.dp.summed_only:
+            raise ValueError(
+                f"{name} sums in groups too: set privacy.dp.group_noise; or privacy.dp.summed_only=true, which leaves "
+                "these sums without noise, and the run without an ε"
+            )
+        if wire.Seen.GROUPED not in seen and self.dp.group_noise:
+            raise ValueError(f"{name} sums nothing in groups: privacy.dp.group_noise={self.dp.group_noise} must be 0")
         if getattr(method, "normalisation", "frozen") == "average":
             raise ValueError(
                 f"batch-norm statistics of {name} have no bound to clip at: set method.normalisation=frozen"

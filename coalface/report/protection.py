@@ -18,7 +18,7 @@ SECURE = (
 OPEN = "Sums were made in the open: the server kept nobody's upload, and could have looked at every one of them."
 CENTRAL = "The server added the noise, and is trusted to have done so: ε is for everybody else."
 DISTRIBUTED = "The clients added the noise in shares, under the masks: the server never had the sum without it."
-NO_EPSILON = "The method reveals fields of each client, so that the noise on its sums has no ε."
+NO_EPSILON = "Beside the noise fields of each client, or sums of small groups, are told without any: there is no ε."
 
 
 def protection(result: Row, rounds: Sequence[Row], add: Add) -> str:

@@ -19,12 +19,14 @@ from coalface.federation import Rounds
 from coalface.gathering import Gathered, Plain, Sums
 from coalface.models.net import Net
 from coalface.privacy.secagg import masks, messages
-from coalface.privacy.secagg.fixed_point import FixedPoint
+from coalface.privacy.secagg.client import Client
+from coalface.privacy.secagg.fixed_point import FixedPoint, Words
 from coalface.privacy.secagg.rules import Rules
 from coalface.privacy.secagg.server import Server
 from coalface.privacy.secure_sum import SecureSums, Simulation
 from coalface.privacy.settings import revealed
 from tests.conftest import SmallRun, noise_population, noise_recordings, small_net, small_run
+from tests.privacy.secagg.noise import alike, uniformity
 from tests.privacy.secagg.world import entropy
 
 CLIENTS, BOUND, MOST = 8, 64.0, 6
@@ -226,6 +228,28 @@ def test_private_state_is_not_in_the_masked_bytes(run: SmallRun, monkeypatch: py
             canary = leaf.numpy().tobytes()[:16]
             encoded = np.rint(leaf.double().numpy() / quantum).astype(np.int64).astype(np.uint32).tobytes()[:16]
             assert len(canary) < 16 or (canary not in sent[client] and encoded not in sent[client])
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_what_the_server_holds_of_one_client_is_noise(run: SmallRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uniform, and unlike the update, which by itself is not."""
+    bare: dict[int, Words] = {}
+    sent: dict[int, Words] = {}
+    mask, take = Client.mask, Server.masked
+    monkeypatch.setattr(
+        Client, "mask", lambda s, inbox, *of: (bare.update({s.me: np.concatenate(of)}), mask(s, inbox, *of))[1]
+    )
+    monkeypatch.setattr(
+        Server,
+        "masked",
+        lambda s, m: (sent.update({m.client: np.concatenate([m.vector, m.group_vector])}), take(s, m))[1],
+    )
+    gathered(run, secure())
+    assert bare.keys() == sent.keys() == {*range(CLIENTS)}
+    open_, masked = (np.concatenate([words[client] for client in range(CLIENTS)]) for words in (bare, sent))
+    update = open_.view(np.int32).astype(np.float64)
+    assert uniformity(masked) < 6 and alike(masked, update) < 6
+    assert uniformity(open_) > 20  # what the same test says with the masks off
 
 
 def test_centralised_reveals_everything_and_says_so() -> None:

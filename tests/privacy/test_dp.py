@@ -216,6 +216,15 @@ def test_a_choirs_sum_has_noise_of_its_own(where: Any, secure: bool, net: Net, t
     assert deviation(received) < 0.02
 
 
+def test_noise_on_updates_alone_leaves_choirs_exact_and_has_no_epsilon(net: Net, tmp_path: Path) -> None:
+    """A fifth of a clip of 0.1, in shares that 14 of 20 clients would have all of; and nobody sang anything."""
+    settings = DP(noise=0.2, clip=0.1, where="distributed", summed_only=True)
+    gathered = noise_of("chorus", net, tmp_path, settings, secure=True)
+    chords = torch.stack([*gathered.received.whole_groups("chord", lambda group: 4).values()])
+    assert not chords.any() and "epsilon" not in gathered.privacy
+    assert deviation(gathered.received) == pytest.approx(0.2 * 0.1 / 20 * sqrt(20 / 14), rel=0.1)
+
+
 @pytest.mark.parametrize("bound", [0.1, 0.3, 0.7])
 def test_one_long_number_clipped_fits_into_the_fixed_point(bound: float, net: Net) -> None:
     """In float32 a vector of one number may come out of the clip a little longer than the clip."""

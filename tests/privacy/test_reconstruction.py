@@ -41,16 +41,17 @@ def test_fedfv_is_solved_by_a_client_from_its_broadcasts(recorded_case: Recorded
     assert found is not None and found.details["median_cosine"] > 0.9
 
 
-def test_a_simulated_client_sends_what_a_real_one_does(recorded_case: Recorded) -> None:
+@pytest.mark.parametrize(("name", "client"), [("random_targets", 0), ("fedavg/shared-head", 3)])
+def test_a_simulated_client_sends_what_a_real_one_does(name: str, client: int, recorded_case: Recorded) -> None:
     """With the true photographs the attacker's simulation is the client's own round, two steps of it."""
-    case = recorded_case("random_targets")
+    case = recorded_case(name)
     training = Training(rate=0.05, batch=1, images_per_round=2, flip=False)
     round_ = case.further(training)
-    rows = torch.randperm(6, generator=_batches(case, round_.number))[:2]
-    images = (case.clients[0].images[rows].float() - 127.5) / 128
-    sent = simulated(case, round_.broadcasts[0], images, torch.zeros(32), None, 0.05)
-    for name, leaf in round_.uploads[0].backbone.parameters.items():
-        torch.testing.assert_close(0.05 * sent[name], leaf, atol=1e-6, rtol=1e-3)
+    rows = torch.randperm(6, generator=_batches(case, round_.number, client))[:2]
+    images = (case.clients[client].images[rows].float() - 127.5) / 128
+    sent = simulated(case, client, round_.broadcasts[client], images, torch.zeros(32), None, 0.05)
+    for leaf_name, leaf in round_.uploads[client].backbone.parameters.items():
+        torch.testing.assert_close(0.05 * sent[leaf_name], leaf, atol=1e-6, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["random_targets", "random_targets/secret"])
@@ -61,18 +62,20 @@ def test_inversion_comes_nearer_to_the_photograph_than_to_strangers(name: str, r
     training = Training(rate=0.05, batch=1, images_per_round=1, flip=False)
     round_ = case.further(training)
     photograph = case.clients[0].images[torch.randperm(6, generator=_batches(case, round_.number))[:1]]
-    picture = as_pixels(inverted(case, round_, {0: round_.uploads[0]}, training, 200, drawn())[0])
+    picture = as_pixels(inverted(case, round_, [(0, round_.uploads[0])], training, 200, drawn())[0])
     others = ssim(picture.expand(40, -1, -1, -1), strangers.images)
     assert float(ssim(picture, photograph)) > float(others.quantile(0.9))
 
 
-@pytest.mark.parametrize("name", ["random_targets", "feduv/secret"])
+@pytest.mark.parametrize("name", ["random_targets", "feduv/secret", "fedavg/shared-head", "fedaws", "chorus"])
 def test_inversion_and_decoder_are_judged_and_shown(name: str, recorded_case: Recorded) -> None:
     case = recorded_case(name)
     judge = Judge(case.net, case.net.fresh(5))
-    found = gradient_inversion(case, PLAIN, drawn(), judge, targets=2, iterations=4)
-    assert found is not None and found.pictures is not None and found.pictures.shape == (2, 2, 3, 16, 16)
-    assert found.chance == 0.05 and "pictures" not in found.as_dict()
+    both = gradient_inversion(case, [PLAIN, SECURE_SUM], drawn(), judge, targets=2, iterations=4)
+    assert [found.view for found in both] == ["plain", "secure sum"]
+    for found in both:
+        assert found.pictures is not None and found.pictures.shape == (2, 2, 3, 16, 16)
+        assert found.chance == 0.05 and "pictures" not in found.as_dict()
     decoder = trained_decoder(case.net, case.last.backbone, case.public, epochs=1, seed=0)
     decoded = template_inversion(case, SECURE_SUM, drawn(), judge, decoder)
     assert decoded.details["people"] == 16 and decoded.pictures is not None
@@ -81,8 +84,8 @@ def test_inversion_and_decoder_are_judged_and_shown(name: str, recorded_case: Re
 def test_a_method_that_sends_nothing_is_not_inverted(recorded_case: Recorded) -> None:
     """With one person a private head has one class, and the update is zero."""
     case = recorded_case("fedavg/private-head", scale=0.0)
-    quiet = gradient_inversion(case, PLAIN, drawn(), Judge(case.net, case.net.fresh(5)), iterations=4)
-    assert quiet is None
+    quiet = gradient_inversion(case, [PLAIN], drawn(), Judge(case.net, case.net.fresh(5)), iterations=4)
+    assert quiet == []
 
 
 @pytest.mark.parametrize(("size", "side"), [(16, 4), (32, 4), (112, 7), (96, 6)])
@@ -129,8 +132,8 @@ def test_likeness_by_hand() -> None:
     assert as_pixels(torch.tensor([-2.0, 0.0, 2.0])).tolist() == [0, 128, 255]
 
 
-def _batches(case: Case, round_: int) -> torch.Generator:
-    return seeding.generator(case.seed, "batches", round_, 0)
+def _batches(case: Case, round_: int, client: int = 0) -> torch.Generator:
+    return seeding.generator(case.seed, "batches", round_, client)
 
 
 def test_what_any_sum_tells_by_hand() -> None:

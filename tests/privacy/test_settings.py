@@ -31,7 +31,7 @@ DISTRIBUTED = Privacy(True, True, min_cohort=3, dp=DP(noise=1.0, where="distribu
         (Privacy(secure_sum=True), "chorus", "a cohort of 8 is under privacy.min_cohort=16"),
         (CENTRAL, "fedaws", "no ε holds for fedaws: it reveals class_embedding"),
         (CENTRAL, "local_only", "local_only sums nothing"),
-        (CENTRAL, "chorus", "chorus sums in groups too"),
+        (CENTRAL, "chorus", "chorus sums in groups too: set privacy.dp.group_noise; or privacy.dp.summed_only=true"),
         (Privacy(dp=DP(noise=1.0, group_noise=1.0)), "fedavg/shared-head", "sums nothing in groups"),
         (Privacy(dp=DP(noise=1.0, delta=0.5)), "fedavg/shared-head", "set it below 0.12"),
     ],

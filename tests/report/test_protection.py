@@ -34,7 +34,7 @@ def said(privacy: Privacy, **told: float) -> str:
             ["under masks", "in shares", "11.5"],
             ["trusted", "budget"],
         ),
-        (Privacy(dp=DP(noise=1.0, summed_only=True)), {"clip": 0.5}, ["has no ε"], ["for those who get"]),
+        (Privacy(dp=DP(noise=1.0, summed_only=True)), {"clip": 0.5}, ["there is no ε"], ["for those who get"]),
     ],
 )
 def test_what_the_page_says(privacy: Privacy, told: dict[str, Any], says: list[str], does_not_say: list[str]) -> None:

@@ -130,13 +130,10 @@ def audited(case: Case, attacker: Attacker, views: Sequence[View], progress: Pro
             stage.advance(1)
     jobs = list(_attacks(attacker, decoder))
     found = []
-    with progress.stage(f"attacks on {case.name}", total=len(jobs) * len(views)) as stage:
+    with progress.stage(f"attacks on {case.name}", total=len(jobs)) as stage:
         for name, attack in jobs:
-            for view in views:
-                result = attack(case, view, seeding.generator(case.seed, name, view.name))
-                if result is not None:
-                    found.append(result)
-                stage.advance(1, note=f"{name}, {view.name}")
+            found += attack(case, views)
+            stage.advance(1, note=name)
     return found
 
 
@@ -145,30 +142,39 @@ def standard_views(noise: float) -> list[View]:
     return [PLAIN, SECURE_SUM, with_noise(noise)]
 
 
-Attack = Callable[[Case, View, torch.Generator], AuditResult | None]
+Attack = Callable[[Case, Sequence[View]], list[AuditResult]]
+OneView = Callable[[Case, View, torch.Generator], AuditResult | None]
 
 
 def _attacks(attacker: Attacker, decoder: Decoder | None) -> Iterator[tuple[str, Attack]]:
     effort = attacker.effort
-    yield "template leak", template_leak.template_leak
-    yield "recovery", embedding_recovery.embedding_recovery
-    yield "codeword", codeword.codeword_reading
+    yield _one_by_one("template leak", template_leak.template_leak)
+    yield _one_by_one("recovery", embedding_recovery.embedding_recovery)
+    yield _one_by_one("codeword", codeword.codeword_reading)
     for steps in (1, effort.several):
         if effort.inversions and steps:
-            yield (
-                f"gradient inversion, {steps}",
-                partial(
-                    gradient_inversion.gradient_inversion,
-                    judge=attacker.judge,
-                    steps=steps,
-                    targets=effort.inversions,
-                    iterations=effort.iterations,
-                ),
-            )
+            yield f"gradient inversion, {steps}", partial(_inverted, attacker, steps)
     if decoder is not None:
-        yield "template inversion", partial(template_inversion, judge=attacker.judge, decoder=decoder)
-    yield "membership, person", membership.person_membership
-    yield "membership, image", membership.image_membership
+        yield _one_by_one("template inversion", partial(template_inversion, judge=attacker.judge, decoder=decoder))
+    yield _one_by_one("membership, person", membership.person_membership)
+    yield _one_by_one("membership, image", membership.image_membership)
+
+
+def _one_by_one(name: str, attack: OneView) -> tuple[str, Attack]:
+    """The attack on each view with luck of its own, where the method gives a hold for it."""
+
+    def on_all(case: Case, views: Sequence[View]) -> list[AuditResult]:
+        found = (attack(case, view, seeding.generator(case.seed, name, view.name)) for view in views)
+        return [result for result in found if result is not None]
+
+    return name, on_all
+
+
+def _inverted(attacker: Attacker, steps: int, case: Case, views: Sequence[View]) -> list[AuditResult]:
+    luck, effort = seeding.generator(case.seed, "gradient inversion", steps), attacker.effort
+    return gradient_inversion.gradient_inversion(
+        case, views, luck, attacker.judge, steps, effort.inversions, effort.iterations
+    )
 
 
 def _case(run: Run, net: Net, faces: world.World, cohort: int, attacker: Attacker, memory: Memory) -> Case:

@@ -16,6 +16,7 @@ pictures are then nearly one, and whom it resembles counts together: `own_before
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ from coalface.engines.launch import Leaves, stacked
 from coalface.local import Batch, Training
 from coalface.method import Local
 from coalface.models.net import Weights, scaled
-from coalface.privacy.audits.judge import FMR, Judge, as_pixels, nearest_ssim
+from coalface.privacy.audits.judge import FMR, Judge, all_ssim, as_pixels, nearest_ssim
 from coalface.privacy.audits.last_layer import LastLayer
 from coalface.privacy.audits.recording import Case, Round, template
 from coalface.privacy.audits.result import AuditResult, counted
@@ -45,28 +46,42 @@ PARAMETERS = "backbone/parameters/"
 
 def gradient_inversion(
     case: Case,
-    view: View,
+    views: Sequence[View],
     generator: torch.Generator,
     judge: Judge,
     steps: int = 1,
     targets: int = 4,
     iterations: int = 150,
-) -> AuditResult | None:
-    """Of how many of ``targets`` clients a picture betrays the person; None where updates hold nothing."""
+) -> list[AuditResult]:
+    """Of how many of ``targets`` clients a picture betrays the person, in each view; none where updates hold nothing.
+
+    A search is many small steps, which take as long for one picture as for many: all views go side by side.
+    """
     training = Training(rate=case.training.rate_at(case.last.number), batch=1, images_per_round=steps, flip=False)
     round_ = case.further(training)
-    seen = case.seen(view, generator, round_)
     moving = [client for client, upload in round_.uploads.items() if _moves(upload.backbone)]
     chosen = moving[:: max(1, len(moving) // targets)][:targets]
     if not chosen:
-        return None
-    found = inverted(case, round_, {client: seen[client].upload for client in chosen}, training, iterations, generator)
-    guesses, likeness, strange, shown = list(as_pixels(found)), [], [], []
+        return []
+    told = [case.seen(view, generator, round_) for view in views]
+    uploads = [(client, seen[client].upload) for seen in told for client in chosen]
+    found = as_pixels(inverted(case, round_, uploads, training, iterations, generator)).split(len(chosen))
+    return [
+        _judged(case, view, chosen, list(guesses), judge, steps, iterations)
+        for view, guesses in zip(views, found, strict=True)
+    ]
+
+
+def _judged(
+    case: Case, view: View, chosen: list[int], guesses: list[Tensor], judge: Judge, steps: int, iterations: int
+) -> AuditResult:
+    """Whom these pictures, some for each of the chosen clients, are taken for."""
+    likeness, strange, shown = [], [], []
     for client, pictures in zip(chosen, guesses, strict=True):
         own = case.clients[client].images
-        nearest, guess, photograph = nearest_ssim(pictures, own)
+        nearest, guess, photograph = nearest_ssim(pictures.to(case.device), own.to(case.device))
         likeness.append(nearest)
-        strange.append(_like_strangers(pictures, case, len(own)))
+        strange.append(_like_strangers(pictures.to(case.device), case, len(own)))
         shown.append(torch.stack([own[photograph], pictures[guess]]))
     people = [case.clients[client].images for client in chosen]
     right, own_tar = judge.recognised(guesses, people, case.outsiders)
@@ -89,22 +104,22 @@ def gradient_inversion(
 def inverted(
     case: Case,
     round_: Round,
-    uploads: dict[int, Any],
+    uploads: Sequence[tuple[int, Any]],
     training: Training,
     iterations: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """Pictures [clients, steps, 3, H, W], as a network takes them, whose training would send these uploads.
+    """Pictures [uploads, steps, 3, H, W], as a network takes them, whose training would send what these clients did.
 
-    The searches are one for each client, side by side in one pass.
+    The searches are one for each upload, side by side in one pass.
     """
     public = case.public.images.to(case.device)
     mean = scaled(public).mean(dim=0)
     noise = torch.randn(len(uploads), training.images_per_round, *mean.shape, generator=generator)
     pictures = (mean + 0.1 * noise.to(mean)).requires_grad_()
     found = [
-        _searched(case, round_.broadcasts[client], upload, public, of, generator)
-        for (client, upload), of in zip(uploads.items(), pictures.detach(), strict=True)
+        _searched(case, client, round_.broadcasts[client], upload, public, of, generator)
+        for (client, upload), of in zip(uploads, pictures.detach(), strict=True)
     ]
     first = found[0]
     common = {name: leaf for name, leaf in first.begin.items() if name.startswith("backbone/")}
@@ -147,13 +162,13 @@ class _Search:
 
 
 def _searched(
-    case: Case, broadcast: Any, upload: Any, public: Tensor, pictures: Tensor, generator: torch.Generator
+    case: Case, client: int, broadcast: Any, upload: Any, public: Tensor, pictures: Tensor, generator: torch.Generator
 ) -> _Search:
     broadcast, upload = (tree.transform(lambda leaf: leaf.to(case.device), told) for told in (broadcast, upload))
     layer = LastLayer(case.net, broadcast.backbone)
     leaked = layer.alone(upload.backbone, template(case.net, broadcast.backbone, public))[0].to(case.device)
     secret = _secret(case, layer, broadcast, upload, leaked, generator)
-    local = _started(case, broadcast, pictures)
+    local = _started(case, client, broadcast, pictures)
     begin = {name: leaf.detach() for name, leaf in tree.leaves(local.trained).items()}
     unknown = "class_embedding" in begin and not hasattr(broadcast, "class_embedding")
     wanted = {name: leaf.flatten() for name, leaf in upload.backbone.parameters.items()}
@@ -173,19 +188,19 @@ def _secret(
 
 
 def simulated(
-    case: Case, broadcast: Any, pictures: Tensor, embedding: Tensor, fixed: Any, rate: float
+    case: Case, client: int, broadcast: Any, pictures: Tensor, embedding: Tensor, fixed: Any, rate: float
 ) -> dict[str, Tensor]:
     """What a client with these pictures would send over the rate, one step for each."""
-    local = _started(case, broadcast, pictures)
+    local = _started(case, client, broadcast, pictures)
     begin = {name: leaf.detach() for name, leaf in tree.leaves(local.trained).items()}
     if "class_embedding" in begin and not hasattr(broadcast, "class_embedding"):
         begin["class_embedding"] = embedding  # the server does not know it
     return _unrolled(case, local.trained, begin, local.fixed if fixed is None else fixed, pictures, rate)
 
 
-def _started(case: Case, broadcast: Any, pictures: Tensor) -> Local:
+def _started(case: Case, client: int, broadcast: Any, pictures: Tensor) -> Local:
     label = torch.zeros(1, dtype=torch.int64, device=pictures.device)
-    faces = ClientFaces(pictures, label.expand(len(pictures)), label)
+    faces = ClientFaces(pictures, label.expand(len(pictures)), label + case.clients.first_class(client))
     return case.method.start(case.net, broadcast, None, faces, torch.Generator().manual_seed(0))
 
 
@@ -223,5 +238,7 @@ def _moves(change: Weights) -> bool:
 def _like_strangers(pictures: Tensor, case: Case, photographs: int) -> float:
     """Median over strangers of the same best-of-all likeness, from as many photographs as the person has."""
     images, offsets = case.outsiders.images, case.outsiders.offsets.unfold(0, 2, 1).tolist()
-    found = [nearest_ssim(pictures, images[a : min(b, a + photographs)])[0] for a, b in offsets]
-    return float(torch.tensor(found).median())
+    taken = [range(a, min(b, a + photographs)) for a, b in offsets]
+    rows = torch.tensor([row for of in taken for row in of])
+    every = all_ssim(pictures, images[rows].to(case.device)).max(dim=0).values
+    return float(torch.stack([of.max() for of in every.split([len(of) for of in taken])]).median())

@@ -92,7 +92,7 @@ def ssim(one: Tensor, other: Tensor, window: int = 7) -> Tensor:
     a, b = one.double() / 255, other.double() / 255
 
     def mean(x: Tensor) -> Tensor:
-        return F.avg_pool2d(x, window, 1)
+        return F.avg_pool2d(F.avg_pool2d(x, (window, 1), 1), (1, window), 1)  # down, then across: 14 sums, not 49
 
     ma, mb = mean(a), mean(b)
     va, vb, cov = mean(a * a) - ma**2, mean(b * b) - mb**2, mean(a * b) - ma * mb
@@ -102,12 +102,16 @@ def ssim(one: Tensor, other: Tensor, window: int = 7) -> Tensor:
 
 def nearest_ssim(guesses: Tensor, photographs: Tensor) -> tuple[float, int, int]:
     """The highest SSIM of any guess with any photograph or its mirror image, and which two they are."""
-    pairs = [(g, p) for g in range(len(guesses)) for p in range(len(photographs))]
-    left = guesses[[g for g, _ in pairs]]
-    right = photographs[[p for _, p in pairs]]
-    found = ssim(left, right).maximum(ssim(left, right.flip(-1)))
-    best = int(found.argmax())
-    return float(found[best]), *pairs[best]
+    found = all_ssim(guesses, photographs)
+    guess, photograph = divmod(int(found.argmax()), len(photographs))
+    return float(found[guess, photograph]), guess, photograph
+
+
+def all_ssim(guesses: Tensor, photographs: Tensor) -> Tensor:
+    """SSIM [guesses, photographs] of every guess with every photograph or its mirror image, whichever is higher."""
+    left = guesses.repeat_interleave(len(photographs), dim=0)
+    right = photographs.repeat(len(guesses), 1, 1, 1)
+    return ssim(left, right).maximum(ssim(left, right.flip(-1))).view(len(guesses), len(photographs))
 
 
 def as_pixels(images: Tensor) -> Tensor:

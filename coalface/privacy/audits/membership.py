@@ -29,7 +29,7 @@ from coalface.privacy.audits.last_layer import LastLayer
 from coalface.privacy.audits.recording import Case
 from coalface.privacy.audits.result import AuditResult, counted
 from coalface.privacy.audits.template_leak import guessed
-from coalface.privacy.audits.view import View
+from coalface.privacy.audits.view import Seen, View
 
 FPR = 0.05
 
@@ -40,6 +40,7 @@ def person_membership(case: Case, view: View, generator: torch.Generator) -> Aud
     if any(not len(images) for images in held):
         return None
     guesses = guessed(case, case.seen(view, generator), generator)
+    guesses = guesses if guesses.stride(0) else guesses[:1]  # the same ones for everybody
     common = _embedded(case, case.public.images).mean(dim=0)  # what all faces share would hide what one of them has
 
     def unlike_all(embeddings: Tensor) -> Tensor:
@@ -57,12 +58,11 @@ def image_membership(case: Case, view: View, generator: torch.Generator) -> Audi
     """Of how many photographs it is found out that they were trained on; None if too few others are left."""
     seen = case.seen(view, generator)
     layer = LastLayer(case.net, case.last.backbone)
-    inside, outside = [], []
+    inside, outside, together = [], [], None
     for client, mine in seen.items():
         used, others = _used(case, client), _held_out(case, client)
-        weight, _ = layer.change(mine.upload.backbone)
-        rank = min(mine.together, min(weight.shape) // 2) if mine.together > 1 else len(used)  # a whole space holds all
-        span: Tensor = torch.linalg.svd(weight, full_matrices=False)[2][:rank]
+        span = _span(layer, mine, len(used)) if together is None else together
+        together = span if mine.together > 1 else None  # of a sum it is the same for everybody
         if len(others):
             inside.append(_length_within(span, layer.activations(used)))
             outside.append(_length_within(span, layer.activations(others)))
@@ -89,6 +89,14 @@ def _counted(
     details: dict[str, Any] = {"fpr": FPR, "auc": auc(outside, inside), **(beside or {})}
     found = int((inside >= threshold.value).sum())
     return counted(attack, case.name, found, len(inside), FPR, details, view.name, len(outside))
+
+
+def _span(layer: LastLayer, mine: Seen, photographs: int) -> Tensor:
+    """Orthonormal rows [r, in]: what the activations of those who are told of lie near to."""
+    weight, _ = layer.change(mine.upload.backbone)
+    rank = min(mine.together, min(weight.shape) // 2) if mine.together > 1 else photographs  # a whole space holds all
+    span: Tensor = torch.linalg.svd(weight, full_matrices=False)[2][:rank]
+    return span
 
 
 def _length_within(span_RD: Tensor, activations_ND: Tensor) -> Tensor:

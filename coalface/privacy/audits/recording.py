@@ -28,6 +28,7 @@ from coalface.privacy.audits.view import Seen, View, seen
 from coalface.transfer import sent
 
 NOTHING = Weights({}, {})
+AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,11 @@ class Case:
 
     def strangers(self, backbone: Weights) -> Tensor:
         """Templates [P, d] of people who take no part."""
-        people = [self.outsiders.images[a:b] for a, b in self.outsiders.offsets.unfold(0, 2, 1).tolist()]
-        return torch.stack([template(self.net, backbone, images) for images in people])
+        with torch.no_grad():
+            chunks = self.outsiders.images.split(AT_ONCE)
+            embeddings = torch.cat([F.normalize(self.net(backbone, chunk), dim=1) for chunk in chunks])
+        people = embeddings.split(self.outsiders.offsets.diff().tolist())
+        return F.normalize(torch.stack([of.mean(dim=0) for of in people]), dim=1)
 
 
 def template(net: Net, backbone: Weights, images: Tensor) -> Tensor:

@@ -36,8 +36,11 @@ def template_leak(case: Case, view: View, generator: torch.Generator) -> AuditRe
     guesses = guessed(case, case.seen(view, generator), generator)
     truth = case.truth(list(case.last.uploads), case.last.backbone)
     strangers = case.strangers(case.last.backbone)
-    own = torch.einsum("ngd,nd->ng", guesses, truth).max(dim=1).values
-    others = torch.einsum("ngd,pd->npg", guesses, strangers).max(dim=2).values
+    if guesses.stride(0):
+        own = torch.einsum("ngd,nd->ng", guesses, truth).max(dim=1).values
+        others = torch.einsum("ngd,pd->npg", guesses, strangers).max(dim=2).values
+    else:  # the same ones for everybody: of many people the above would be large
+        own, others = ((templates @ guesses[0].T).max(dim=1).values for templates in (truth, strangers))
     details = {
         "recovered_above": RECOVERED,
         "median_cosine": float(own.median()),
