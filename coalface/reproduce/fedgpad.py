@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from coalface.algorithms.all import AllCentres
+from coalface.algorithms.all import AllCentres, AllFedGPAD
 from coalface.algorithms.fedgpad import FedGPAD
 from coalface.algorithms.fedma import FedMA
 from coalface.algorithms.fedpad import FedPAD
@@ -183,11 +183,16 @@ FELT = FedGPAD(difference_weight=20.0, reconstruction_weight=3.0)  # each about 
 WHY = (
     *FEDMA,
     *_by_user("FedMA, all from one start", FedMA(same_start=True), {}),
+    *_by_user("FedMA, not matched", FedMA(matching_passes=0), {}),
+    *_by_user("FedMA, not matched, all from one start", FedMA(same_start=True, matching_passes=0), {}),
     *_longer(FEDMA, 4, "four passes"),
+    *_by_user("FedPAD", FedPAD(), {}),
     *_longer(_by_user("FedPAD", FedPAD(), {}), 4, "four times the rounds"),
     *WITHOUT,
     *_by_user("FedGPAD", FedGPAD(), {}),
     *_by_user("FedGPAD, its losses about equal", FELT, {}),
+    *_by_user("All", AllCentres(), {}),
+    *_by_user("All, by FedGPAD", AllFedGPAD(), {}),
 )
 FIGURE_7 = tuple(
     row
