@@ -306,8 +306,9 @@ def page(rows: list[dict[str, Any]]) -> str:
         users, seeds = (", ".join(sorted({str(row[name]) for row in mine})) for name in ("user", "seed"))
         cells = []
         for way in WAYS.values():
-            hter, eer = (100 * statistics.mean(row["judged"][way][n] for row in mine) for n in (0, 1))
-            cells.append(f"{hter:.1f} ({eer:.1f})")
+            known = [row["judged"][way] for row in mine if way in row["judged"]]  # some ways came later
+            means = [100 * statistics.mean(rates[n] for rates in known) for n in (0, 1) if known]
+            cells.append(f"{means[0]:.1f} ({means[1]:.1f})" if known else "–")
         size = f"{world} {scale}, width {width}, rate {rate:g}, {rounds} rounds"
         lines.append(f"| {size} | {variant} | {users}; {seeds} | " + " | ".join(cells) + " |")
     made = sorted({f"{row['made']['hardware']}, {row['made']['date']}, commit {row['made']['commit']}" for row in rows})
@@ -328,7 +329,7 @@ def table(folder: Path, out: Path) -> None:
     about = ("world", "scale", "width", "rate", "rounds", "variant", "seed", "user")
     rows = list({tuple(row[name] for name in about): row for row in rows}.values())  # a row that was made again: once
     for row in rows:
-        row["judged"] = {way: row["judged"][way] for way in WAYS.values()}
+        row["judged"] = {way: row["judged"][way] for way in WAYS.values() if way in row["judged"]}
     (out / "attack_search.json").write_text(
         "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8"
     )
