@@ -330,6 +330,7 @@ def table(folder: Path, out: Path) -> None:
     rows = list({tuple(row[name] for name in about): row for row in rows}.values())  # a row that was made again: once
     for row in rows:
         row["judged"] = {way: row["judged"][way] for way in WAYS.values() if way in row["judged"]}
+        row["losses"] = [{part: round(value, 3) for part, value in parts.items()} for parts in row["losses"]]
     (out / "attack_search.json").write_text(
         "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8"
     )

@@ -178,7 +178,6 @@ TABLE_10 = (
     Row("FedGPAD", FedGPAD(), ("I", "O"), "M", (28.19, 23.01, 84.75), PRINT_AND_VIDEO),
     Row("relief (ours)", Relief(), ("I", "O"), "M", (), PRINT_AND_VIDEO),
 )
-OURS = (*_by_user("FedGPAD", FedGPAD(), {}), *RELIEF)
 FEDMA = _by_user("FedMA", FedMA(), {})
 FELT = FedGPAD(difference_weight=20.0, reconstruction_weight=3.0)  # each about as large as classification is
 WHY = (
@@ -234,7 +233,6 @@ ARTEFACTS = {
     "fedgpad-table10": _artefact(
         "Table X: each data centre knows one kind of attack", TABLE_10, "The users' attacks are prints and replays."
     ),
-    "fedgpad-ours": _artefact("and ours, for more seeds than Table III has", (*OURS, *_at_home(OURS))),
     "fedgpad-why": _artefact(
         "where ours differs: FedMA's parts, the length of training, the weights of losses, and All by FedGPAD", WHY
     ),
