@@ -168,11 +168,11 @@ def with_statistics(net: Net, weights: Weights, images: Tensor, share: float) ->
 
 
 def outputs(net: Net, weights: Weights, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits [n], features [n, d] and mean depth [n]."""
+    """Logits [n], features [n, d] and depth [n, 32, 32]."""
     with torch.no_grad():
         parts = [net.all_outputs(weights, part) for part in seen.split(256)]
     logits, features, depth = (torch.cat(part).double().cpu() for part in zip(*parts, strict=True))
-    return logits[:, 0], features, depth.mean((1, 2))
+    return logits[:, 0], features, depth
 
 
 def judged(
@@ -186,13 +186,16 @@ def judged(
     def seen(images: Tensor) -> Tensor:
         return method.seen(images.float() / 255) if isinstance(method, Candidate) else scaled(images, torch.float32)
 
+    if isinstance(method, Candidate):
+        weights = method.used(weights)
     places, probes = {name: world.get(name, "dev") for name in (*names, user)}, {}
     for name, dev in places.items():
         odd = dev.subject.unique(return_inverse=True)[1] % 2 == 1 if name != user else torch.ones_like(dev.live)
         home = dev.live & (~odd if name != user else odd)
         probes[name] = (world.get(user, "test") if name == user else dev, home, odd.cpu())
     train = [world.get(name, "train") for name in names]
-    typical = statistics.mean(float(held.depth[held.live].float().mean()) / 255 for held in train)
+    face = sum(held.depth[held.live].double().mean(0).cpu() for held in train) / len(train) / 255
+    typical = float(face.mean())
     found: dict[str, Any] = {}
     for how, share in (("sent", 0.0), ("half", 0.5), ("home", 1.0)):
         scores: dict[str, dict[str, Tensor]] = {}
@@ -203,11 +206,19 @@ def judged(
             logit, at_home, depth = outputs(net, here, frames)
             middle, spread = at_home.mean(0), at_home.std(0) + 0.1 * at_home.std()
             for into, images in ((homes, frames), (scores, seen(recordings.images))):
-                logit, features, depth = outputs(net, here, images)
-                depth = depth / typical
+                logit, features, maps = outputs(net, here, images)
+                depth = maps.mean((1, 2)) / typical
+                alike = (maps * face).sum((1, 2)) / face.square().sum()
                 near = -((features - middle) / spread).square().mean(1).sqrt()
-                into[name] = {"logit": logit, "depth": depth, "both": logit.sigmoid() + depth.clamp(0, 2), "near": near}
-        for by in ("logit", "depth", "both", "near"):
+                into[name] = {
+                    "logit": logit,
+                    "depth": depth,
+                    "both": logit.sigmoid() + depth.clamp(0, 2),
+                    "near": near,
+                    "face": alike,
+                    "shape": alike / (maps.square().mean((1, 2)).sqrt() + 0.05),
+                }
+        for by in ("logit", "depth", "both", "near", "face", "shape"):
             for held in ("raw", "shift", "z"):
                 mine = {}
                 for name in places:
@@ -230,7 +241,8 @@ def judged(
 def runs(options: argparse.Namespace) -> DetectionRun:
     scale: DetectionRun = (fedgpad if options.world == "synthetic" else real_stills).SCALES[options.scale]
     run = replace(scale, width=options.width or scale.width)
-    run = replace(run, training=replace(run.training, rate=options.rate or run.training.rate))
+    drops = ((10, 0.3), (15, 0.3)) if options.drops else ()
+    run = replace(run, training=replace(run.training, rate=options.rate or run.training.rate, rate_drops=drops))
     rounds = options.rounds or run.rounds.rounds
     return replace(run, rounds=Rounds(rounds=rounds, checkpoint_every=rounds))
 
@@ -251,8 +263,9 @@ def searched(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 began = time.perf_counter()
                 net, models, losses = trained(run, VARIANTS[variant], world, names)
                 seconds = round(time.perf_counter() - began, 1)
+                named = variant + ", falling rate" * options.drops
                 yield {
-                    "world": options.world, "scale": options.scale, "variant": variant, "seed": seed, "user": user,
+                    "world": options.world, "scale": options.scale, "variant": named, "seed": seed, "user": user,
                     "rate": run.training.rate, "width": run.width, "rounds": run.rounds.rounds, "seconds": seconds,
                     "losses": losses[:: max(1, len(losses) // 12)] + losses[-1:],
                     "judged": {
@@ -269,11 +282,15 @@ WAYS = {
     "logit, half, zero of the place": "last half logit shift",
     "logit, all statistics, zero": "last home logit shift",
     "depth, as sent": "last sent depth raw",
+    "a face's depth, as sent": "last sent face raw",
+    "shape of depth, as sent": "last sent shape raw",
     "**depth, half**": "last half depth raw",
+    "a face's depth, half": "last half face raw",
     "depth, half, zero": "last half depth shift",
     "depth, all": "last home depth raw",
     "logit and depth, half": "last half both raw",
     "nearness, half": "last half near raw",
+    "later rounds' mean: depth, as sent": "calm sent depth raw",
     "later rounds' mean: depth, half": "calm half depth raw",
 }
 
@@ -289,8 +306,9 @@ def page(rows: list[dict[str, Any]]) -> str:
         users, seeds = (", ".join(sorted({str(row[name]) for row in mine})) for name in ("user", "seed"))
         cells = []
         for way in WAYS.values():
-            hter, eer = (100 * statistics.mean(row["judged"][way][n] for row in mine) for n in (0, 1))
-            cells.append(f"{hter:.1f} ({eer:.1f})")
+            known = [row["judged"][way] for row in mine if way in row["judged"]]  # some ways came later
+            means = [100 * statistics.mean(rates[n] for rates in known) for n in (0, 1) if known]
+            cells.append(f"{means[0]:.1f} ({means[1]:.1f})" if known else "–")
         size = f"{world} {scale}, width {width}, rate {rate:g}, {rounds} rounds"
         lines.append(f"| {size} | {variant} | {users}; {seeds} | " + " | ".join(cells) + " |")
     made = sorted({f"{row['made']['hardware']}, {row['made']['date']}, commit {row['made']['commit']}" for row in rows})
@@ -311,7 +329,8 @@ def table(folder: Path, out: Path) -> None:
     about = ("world", "scale", "width", "rate", "rounds", "variant", "seed", "user")
     rows = list({tuple(row[name] for name in about): row for row in rows}.values())  # a row that was made again: once
     for row in rows:
-        row["judged"] = {way: row["judged"][way] for way in WAYS.values()}
+        row["judged"] = {way: row["judged"][way] for way in WAYS.values() if way in row["judged"]}
+        row["losses"] = [{part: round(value, 3) for part, value in parts.items()} for parts in row["losses"]]
     (out / "attack_search.json").write_text(
         "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8"
     )
@@ -328,6 +347,7 @@ def main() -> None:
     parser.add_argument("--users", nargs="+", default=[])
     parser.add_argument("--scale", default="cpu")
     parser.add_argument("--rate", type=float, default=0.0)
+    parser.add_argument("--drops", action="store_true", help="a third of the rate from round 10 on, a tenth from 15")
     parser.add_argument("--width", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9, help="no new variant after so many")
@@ -345,10 +365,8 @@ def main() -> None:
         for row in searched(options):
             file.write(json.dumps({**row, "made": made}) + "\n")
             file.flush()
-            best = row["judged"]["last sent logit raw"]
-            print(
-                row["variant"], row["user"], row["seed"], row["seconds"], [round(100 * v, 1) for v in best], flush=True
-            )
+            shown = [[round(100 * v, 1) for v in row["judged"][f"last {way} depth raw"]] for way in ("sent", "half")]
+            print(row["variant"], row["user"], row["seed"], row["seconds"], *shown, flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coalface.algorithms import fedavg, fedprox
-from coalface.algorithms.all import AllCentres
+from coalface.algorithms.all import AllCentres, AllFedGPAD
 from coalface.algorithms.centralised import Centralised
 from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.chorus_personal import ChorusPersonal
@@ -53,4 +53,5 @@ METHODS: dict[str, type[Method]] = {
     "fused": Fused,
     "single": Single,
     "all": AllCentres,
+    "all/fedgpad": AllFedGPAD,
 }

@@ -76,7 +76,7 @@ class FedMA(Method):
     """Matched averaging of ResNet-18: channels are put in a common order before they are averaged."""
 
     same_start: bool = False  # all centres begin with one random network; by default each draws its own
-    matching_passes: int = 5  # over the centres, at most
+    matching_passes: int = 5  # over the centres, at most; 0: channels are averaged as they lie
 
     world = "recordings"
     network = "resnet18"
@@ -85,8 +85,8 @@ class FedMA(Method):
     types: ClassVar[Types] = Types(Server, Broadcast, Upload, Private)
 
     def __post_init__(self) -> None:
-        if self.matching_passes < 1:
-            raise ValueError(f"matching_passes must be at least 1, not {self.matching_passes}")
+        if self.matching_passes < 0:
+            raise ValueError(f"matching_passes must be at least 0, not {self.matching_passes}")
 
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
         if net.name != self.network:
@@ -133,7 +133,8 @@ class FedMA(Method):
     def server_round(self, server: Server, received: Received) -> Server:
         layer, own = LAYERS[server.layer], dict(sorted(received.revealed("layer").items()))
         atoms = [channel_atoms(weights) for weights in own.values()]
-        found = match(atoms, self.matching_passes) if layer.along else [torch.arange(len(atom)) for atom in atoms]
+        matches = layer.along and self.matching_passes
+        found = match(atoms, self.matching_passes) if matches else [torch.arange(len(atom)) for atom in atoms]
         orders = {str(client): order.to(atoms[0].device) for client, order in zip(own, found, strict=True)}
         axes = tuple((name, 0) for name in layer.parameters + layer.statistics)
         aligned = [reordered(weights, axes, orders[str(client)]) for client, weights in own.items()]

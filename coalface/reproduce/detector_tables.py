@@ -16,7 +16,9 @@ from coalface.reproduce.writing import Measured, cell, machines, places, save
 
 RATES = ("hter", "eer", "auc")
 HEADINGS = [rate.upper() for rate in RATES]
-REFERENCE = "FedGPAD"  # methods are held against it, user by user and seed by seed
+REFERENCE = (
+    "FedGPAD"  # methods are held against it, user by user and seed by seed; those at home against it at home too
+)
 
 
 def as_result(
@@ -81,7 +83,10 @@ def as_markdown(result: dict[str, Any]) -> str:
     header = ["", "data centres", "user", *HEADINGS, *(f"paper: {rate}" for rate in HEADINGS), "HTER of videos"]
     parts = [f"## {result['what']}", markdown_table(rows, header)]
     if means := _means(result):
-        parts.insert(1, markdown_table(means, [header[0], "rows", *header[3:], f"HTER over {REFERENCE}'s"]))
+        over = [f"HTER over {REFERENCE}'s", "over its at home"]
+        if all(row[-1] == "–" for row in means):
+            means, over = [row[:-1] for row in means], over[:1]
+        parts.insert(1, markdown_table(means, [header[0], "rows", *header[3:], *over]))
     seeds = ", ".join(map(str, result["seeds"]))
     spread = "mean ± standard deviation" if len(result["seeds"]) > 1 else "one seed: no spread"
     data, rounds = result["run"]["data"], result["run"]["rounds"]["rounds"]
@@ -90,7 +95,7 @@ def as_markdown(result: dict[str, Any]) -> str:
         f"({spread}), scale {result['scale']}: {data['size']} × {data['size']} pixels, networks of width "
         f"{result['run']['width']}, {rounds} rounds. {result['remarks']}".strip()
     )
-    if any(row[-1] != "–" for row in means):
+    if any("of" in row[-1] or "of" in row[-2] for row in means):
         parts.append(
             f"Over {REFERENCE}'s: mean difference in points ± its standard error over pairs of the same user and seed, "
             "and in how many of them it is above."
@@ -106,11 +111,14 @@ def _means(result: dict[str, Any]) -> list[list[str]]:
     users = [{row["user"] for row in rows} for rows in mine.values()]
     if len(users[0]) < 2 or any(here != users[0] for here in users):
         return []
-    reference = mine.get(REFERENCE, [])
+    reference, at_home = mine.get(REFERENCE, []), mine.get(f"{REFERENCE} at home", [])
     return [
-        [name, str(len(rows)), *_numbers(rows), cell(_over_rows(rows, "by_video", "hter")), _over(rows, reference)]
+        [
+            name, str(len(rows)), *_numbers(rows), cell(_over_rows(rows, "by_video", "hter")),
+            _over(rows, reference), _over(rows, at_home if name.endswith("at home") else []),
+        ]
         for name, rows in mine.items()
-    ]
+    ]  # fmt: skip
 
 
 def _over(rows: Sequence[dict[str, Any]], reference: Sequence[dict[str, Any]]) -> str:

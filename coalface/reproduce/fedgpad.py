@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from coalface.algorithms.all import AllCentres
+from coalface.algorithms.all import AllCentres, AllFedGPAD
 from coalface.algorithms.fedgpad import FedGPAD
 from coalface.algorithms.fedma import FedMA
 from coalface.algorithms.fedpad import FedPAD
@@ -183,11 +183,16 @@ FELT = FedGPAD(difference_weight=20.0, reconstruction_weight=3.0)  # each about 
 WHY = (
     *FEDMA,
     *_by_user("FedMA, all from one start", FedMA(same_start=True), {}),
+    *_by_user("FedMA, not matched", FedMA(matching_passes=0), {}),
+    *_by_user("FedMA, not matched, all from one start", FedMA(same_start=True, matching_passes=0), {}),
     *_longer(FEDMA, 4, "four passes"),
+    *_by_user("FedPAD", FedPAD(), {}),
     *_longer(_by_user("FedPAD", FedPAD(), {}), 4, "four times the rounds"),
     *WITHOUT,
     *_by_user("FedGPAD", FedGPAD(), {}),
     *_by_user("FedGPAD, its losses about equal", FELT, {}),
+    *_by_user("All", AllCentres(), {}),
+    *_by_user("All, by FedGPAD", AllFedGPAD(), {}),
 )
 FIGURE_7 = tuple(
     row
@@ -228,7 +233,9 @@ ARTEFACTS = {
     "fedgpad-table10": _artefact(
         "Table X: each data centre knows one kind of attack", TABLE_10, "The users' attacks are prints and replays."
     ),
-    "fedgpad-why": _artefact("where ours differs: FedMA's start, the length of training, the weights of losses", WHY),
+    "fedgpad-why": _artefact(
+        "where ours differs: FedMA's parts, the length of training, the weights of losses, and All by FedGPAD", WHY
+    ),
     "fedgpad-fig5": _artefact("Figure 5: ROC curves of Table III", TABLE_3, SLIP, _roc_by_user),
     "fedgpad-fig6": _artefact("Figure 6: ROC curves of Tables VIII and IX", TABLE_8 + TABLE_9, "", _roc_by_centres),
     "fedgpad-fig7": replace(

@@ -173,8 +173,9 @@ def test_liveness_is_the_sigmoid_of_the_logit_by_running_statistics() -> None:
         liveness(net, [], images)
 
 
-def test_all_is_fedpad_in_one_pair_of_hands(tmp_path: Path) -> None:
-    run = small_run("all", small_net("all"), small_population("all"), tmp_path)
+@pytest.mark.parametrize("name", ["all", "all/fedgpad"])
+def test_all_is_the_method_in_one_pair_of_hands(name: str, tmp_path: Path) -> None:
+    run = small_run(name, small_net(name), small_population(name), tmp_path)
     assert len(run.population) == 1 and len(run.population[0]) == 30
     (row,) = wire.disclosure(run.method.types.collected)  # type: ignore[arg-type]
     assert row.seen is wire.Seen.REVEALED

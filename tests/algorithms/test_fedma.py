@@ -105,3 +105,18 @@ def test_without_scipy_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(ImportError, match="pip install scipy"):
         matching.match([torch.rand(2, 2), torch.rand(2, 2)], passes=1)
+
+
+def test_without_matching_channels_are_averaged_as_they_lie() -> None:
+    """A centre whose channels are shuffled is found back by matching, and spoils the mean without it."""
+    net = Net("resnet18", outputs=1, width=2)
+    method, people = FedMA(matching_passes=0), small_population("fedma")
+    server = method.begin(net, net.fresh(0), people, torch.Generator())
+    received = Received(method.types.upload)
+    first = LAYERS[0].of(net.fresh(1))
+    swapped = first.map(lambda leaf: leaf.flip(0))
+    for client, weights in enumerate((first, swapped)):
+        received.add(client, method.types.upload(weights))
+    name = LAYERS[0].parameters[0]
+    expected = (first.parameters[name] + swapped.parameters[name]) / 2
+    assert torch.equal(method.server_round(server, received).matched.parameters[name], expected)

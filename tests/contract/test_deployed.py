@@ -32,7 +32,7 @@ TRAINING = Training(rate=0.05, batch=2, momentum=0.9)
 
 
 RECORDINGS = [noise_recordings(seed) for seed in range(5)]
-DEPLOYABLE = [name for name in METHODS if name != "all"]
+DEPLOYABLE = [name for name in METHODS if not name.startswith("all")]
 FEDERATED = [name for name in DEPLOYABLE if name != "centralised"]  # one client has nobody to hide among
 QUICK = ("fedavg/shared-head", "chorus", "fedpad")  # weighed, grouped, and of a centre; the others take minutes
 RULES = {"min_cohort": 4, "threshold": 0.6}

@@ -110,10 +110,13 @@ def test_means_over_users_by_hand() -> None:
 
     rows = [row("a", "M", [0.1, 0.3]), row("a", "I", [0.3, 0.5])]
     assert detector_tables._means({"rows": rows}) == [
-        ["a", "2", *["30.0 ± 14.1"] * 3, "5.00", "6.00", "7.00", "30.0 ± 14.1", "–"]
+        ["a", "2", *["30.0 ± 14.1"] * 3, "5.00", "6.00", "7.00", "30.0 ± 14.1", "–", "–"]
     ]
     theirs = [row("FedGPAD", "M", [0.0, 0.3]), row("FedGPAD", "I", [0.2, 0.4])]  # 10, 0, 10 and 10 points less
-    assert [line[-1] for line in detector_tables._means({"rows": rows + theirs})] == ["+7.5 ± 2.5 (3 of 4)", "–"]
+    assert [line[-2] for line in detector_tables._means({"rows": rows + theirs})] == ["+7.5 ± 2.5 (3 of 4)", "–"]
+    home = [{**one, "method": f"{one['method']} at home"} for one in rows + theirs]  # like is held against like
+    over = [line[-2:] for line in detector_tables._means({"rows": theirs + home})]
+    assert over == [["–", "–"], ["+7.5 ± 2.5 (3 of 4)"] * 2, ["+0.0 ± 0.0 (0 of 4)", "–"]]
     assert detector_tables._means({"rows": [*rows, row("b", "M", [0.1, 0.2])]}) == []  # b has other users
 
 
