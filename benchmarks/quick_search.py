@@ -3,12 +3,14 @@
     python benchmarks/quick_search.py tuning --device cuda --out out/quick/tuning
     python benchmarks/quick_search.py echoes --seeds 12 --out out/quick/echoes
     python benchmarks/quick_search.py longer --device cuda --seeds 12 13 14 --out out/quick/longer
+    python benchmarks/quick_search.py sharper --device cuda --seeds 12 13 14 --out out/quick/sharper
     python benchmarks/quick_search.py scratch --device cuda --out out/quick/scratch
     python benchmarks/quick_search.py table --out out/quick
 
 tuning    fedface-table1's clients at CPU size, from a start that knows some faces
 echoes    the same; chords as they are, or undone into guesses of single voices
 longer    the same; more rounds, more clients a round
+sharper   the same; chorus in 1,500 rounds with margins, a pull, a push, other choirs
 scratch   fedfv-table3's clients at CPU size, from scratch
 table     what was found, as results/quick_search.json and .md
 
@@ -41,6 +43,7 @@ WORLDS = {
     "tuning": "Synthetic people, from a start that knows 40 of them (as in fedface-table1, CPU size)",
     "echoes": "The same, with momentum; chords as they are, or undone into guesses of single voices",
     "longer": "The same, with momentum; three times the rounds, four times the cohort, everybody in every round",
+    "sharper": "The same, with momentum and 1,500 rounds: margins, a hinge that pulls, a push of class embeddings",
     "scratch": "Synthetic people, from scratch (as in fedfv-table3, CPU size)",
 }
 
@@ -57,6 +60,10 @@ def stacks(world: str) -> list[list[Setting]]:
         longer = [replace(each, rounds=1500) for each in both]
         more = [replace(each, cohort=64) for each in both]
         return [[each] for each in (*longer, *more, replace(choirs[0], cohort=200, rate=0.05))]
+    if world == "sharper":
+        base = replace(choirs[0], rounds=1500)
+        more = [replace(base, **changes) for changes in SHARPER]
+        return [more, [replace(base, choir=16, groupings=8), replace(base, choir=16, groupings=8, margin=0.2)]]
     if world == "tuning":
         shapes = [Setting("chorus", choir=8, groupings=4), Setting("FedFV")]
         tried = [{"rate": 0.05}, {"rate": 0.1}]
@@ -77,14 +84,36 @@ def stacks(world: str) -> list[list[Setting]]:
 
 CHANGES: list[dict[str, Any]] = [{"repel": 1.0}, {"margin": 0.1}, {"embedding_rate": 0.1}, {"scale": 32.0}]
 
+SHARPER: list[dict[str, Any]] = [
+    {},
+    {"margin": 0.2},
+    {"margin": 0.3},
+    {"pull": 4.0},
+    {"pull": 15.0},
+    {"margin": 0.2, "pull": 15.0},
+    {"repel": 1.0},
+    {"margin": 0.2, "repel": 1.0},
+    {"margin": 0.2, "rate": 0.04},
+    {"margin": 0.2, "scale": 24.0},
+]
+
 
 def plans(run: Run) -> dict[str, Central]:
-    """Central training as in the tables, twice as long, and at half and double its rate."""
+    """Central training as in the tables, longer, and at half and double its rate."""
     plan = run.central
     faster = lambda factor: replace(plan, training=replace(plan.training, rate=factor * plan.training.rate))  # noqa: E731
-    drops = tuple((2 * round_, factor) for round_, factor in plan.training.rate_drops)
-    longer = replace(plan, rounds=2 * plan.rounds, training=replace(plan.training, rate_drops=drops))
-    return {"": plan, ", twice as long": longer, ", half the rate": faster(0.5), ", double rate": faster(2.0)}
+
+    def longer(times: float) -> Central:
+        drops = tuple((int(times * round_), factor) for round_, factor in plan.training.rate_drops)
+        return replace(plan, rounds=int(times * plan.rounds), training=replace(plan.training, rate_drops=drops))
+
+    return {
+        "": plan,
+        ", 7.5 times as long": longer(7.5),
+        ", twice as long": longer(2),
+        ", half the rate": faster(0.5),
+        ", double rate": faster(2.0),
+    }
 
 
 class Searched:
@@ -122,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("world", choices=(*WORLDS, "table"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
-    parser.add_argument("--central", type=int, default=1, help="so many ways of central training, up to four")
+    parser.add_argument("--central", type=int, default=1, help="so many ways of central training, up to five")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("out/quick"))
     options = parser.parse_args()

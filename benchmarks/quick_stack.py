@@ -46,6 +46,7 @@ class Setting:
     # Negatives are the best guesses of single voices that all chords allow; whose are left out beside the client's own.
     echoes: Literal["", "nobody's", "mates'"] = ""
     repel: float = 0.0  # class embeddings are pushed from the negatives, as hard as images are confused with them
+    pull: float = 0.0  # weight of FedFace's hinge, max(0, 0.9 − cos)², beside the softmax
     drops: tuple[tuple[float, float], ...] = ((0.8, 0.2),)  # (share of the rounds, factor of the rate from there on)
 
     def label(self) -> str:
@@ -200,7 +201,8 @@ def _losses(features: Tensor, mine: Tensor, negatives: Tensor, absent: Tensor, n
     share = torch.softmax(logits, dim=3)[..., 1:].detach()
     near = torch.einsum("mcd,mnd->mcn", unit, negatives).masked_fill(absent, 0.0)[:, :, None]
     away = numbers.of("repel", 2) * scale[..., 0] * (share * near).sum(dim=3)
-    return (loss + away).mean(dim=2)
+    short = F.relu(0.9 - own[..., 0] - numbers.of("margin", 2))
+    return (loss + away + numbers.of("pull", 2) * short.square()).mean(dim=2)
 
 
 def _sung(voices: Tensor, choirs: Choir) -> Tensor:
