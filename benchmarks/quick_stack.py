@@ -1,4 +1,4 @@
-"""Rounds of FedFV and chorus without the federation around them, many settings and seeds as one stack of models.
+"""Rounds of FedFace, FedFV and chorus without the federation: many settings and seeds as one stack of models.
 
 A round of one step is one backward pass for a whole cohort, so the class embeddings of all clients can lie in one
 tensor, and those of many runs in one stack: a search needs thousands of rounds, and no messages. The arithmetic is the
@@ -24,13 +24,14 @@ from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.chorus import Server as Choirs
 from coalface.data.population import Population
 from coalface.models.net import Net, Weights
+from coalface.objectives import spread_out
 
 
 @dataclass(frozen=True)
 class Setting:
     """One point of a search."""
 
-    method: Literal["FedFV", "chorus"]
+    method: Literal["FedFace", "FedFV", "chorus"]
     rate: float = 0.05
     rounds: int = 500
     cohort: int = 16
@@ -47,6 +48,8 @@ class Setting:
     echoes: Literal["", "nobody's", "mates'"] = ""
     repel: float = 0.0  # class embeddings are pushed from the negatives, as hard as images are confused with them
     pull: float = 0.0  # weight of FedFace's hinge, max(0, 0.9 − cos)², beside the softmax
+    spread_max_cos: float = 0.3  # FedFace: the server holds class embeddings this far apart
+    spread_iterations: int = 5
     drops: tuple[tuple[float, float], ...] = ((0.8, 0.2),)  # (share of the rounds, factor of the rate from there on)
 
     def label(self) -> str:
@@ -162,6 +165,8 @@ def trained_together(clients: list[Clients], settings: list[Setting], seed: int)
             pairs = pairs.reshape(first.equivalents, first.fused)
             negatives = F.normalize(voices[:, pairs].sum(dim=2), dim=2)
             absent = torch.zeros(1, len(called), first.equivalents, dtype=torch.bool, device=device)
+            if first.method == "FedFace":  # it has none
+                negatives, absent = voices[:, :0], absent[:, :, :0]
         images = faces[whose[:, None], here].flatten(1, 2)
         mirror = torch.rand(images.shape[:2], generator=drawing, device=device) < 0.5
         images = torch.where(mirror[..., None, None, None], images.flip(-1), images)
@@ -181,6 +186,8 @@ def trained_together(clients: list[Clients], settings: list[Setting], seed: int)
             voices[models, here] = F.normalize(mine.detach() - steps, dim=2)
             if choirs:
                 _sing(chords, voices, choirs)
+            if first.method == "FedFace":
+                voices = _spread(voices, first.spread_iterations, numbers.of("spread_max_cos", 2))
     return [Weights({name: leaf[model] for name, leaf in backbone.items()}, {}) for model in range(len(several))]
 
 
@@ -201,8 +208,22 @@ def _losses(features: Tensor, mine: Tensor, negatives: Tensor, absent: Tensor, n
     share = torch.softmax(logits, dim=3)[..., 1:].detach()
     near = torch.einsum("mcd,mnd->mcn", unit, negatives).masked_fill(absent, 0.0)[:, :, None]
     away = numbers.of("repel", 2) * scale[..., 0] * (share * near).sum(dim=3)
+    # Without negatives the softmax is 0, and FedFace's hinge is all that there is.
     short = F.relu(0.9 - own[..., 0] - numbers.of("margin", 2))
     return (loss + away + numbers.of("pull", 2) * short.square()).mean(dim=2)
+
+
+def _spread(voices: Tensor, iterations: int, max_cos: Tensor) -> Tensor:
+    """`spread_out.by_row` of every model's class embeddings [M, C, d], each with its own margin [M, 1, 1]."""
+    itself = 2.0 * torch.eye(voices.shape[1], device=voices.device)
+    for _ in range(iterations):
+        cosines = voices @ voices.mT - itself
+        excess = F.relu(cosines - max_cos)
+        push = 4 * (excess @ voices) / (excess > 0).sum(dim=2, keepdim=True).clamp(min=1)
+        tangent = push - (push * voices).sum(dim=2, keepdim=True) * voices
+        near_enough = cosines.amax(dim=(1, 2), keepdim=True) <= max_cos + spread_out.NEAR_ENOUGH
+        voices = torch.where(near_enough, voices, F.normalize(voices - spread_out.STEP * tangent, dim=2))
+    return voices
 
 
 def _sung(voices: Tensor, choirs: Choir) -> Tensor:
