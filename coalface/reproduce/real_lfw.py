@@ -93,7 +93,9 @@ def _rows(scale: Scale) -> Sequence[Row]:
     # After CelebA, a fresh classifier first unlearns: to be fair to central training, it has more chances.
     training = replace(ON_CELEBA.training, rate_drops=((20, 0.2),))
     longer = replace(ON_CELEBA, rounds=24, training=training)
+    as_many = replace(ON_CELEBA, rounds=15, training=replace(ON_CELEBA.training, rate_drops=((12, 0.2),)))
     gently = replace(ON_CELEBA, training=replace(ON_CELEBA.training, rate=0.002))
+    rows.append(Row("(a) central, as many images", central=True, plan=as_many))
     rows.append(Row("(b) central, twice as long", central=True, plan=longer))
     rows.append(Row("(b) central, a fifth of the rate", central=True, plan=gently))
     return rows
