@@ -66,7 +66,9 @@ def stacks(world: str) -> list[list[Setting]]:
     if world == "sharper":
         base = replace(choirs[0], rounds=1500)
         more = [replace(base, **changes) for changes in SHARPER]
-        return [more, [replace(base, choir=16, groupings=8), replace(base, choir=16, groupings=8, margin=0.2)]]
+        wider = replace(base, choir=16, groupings=8)
+        centred = [[replace(base, centred=how, margin=m) for m in (0.1, 0.2, 0.3)] for how in ("once", "always")]
+        return [more, [wider, replace(wider, margin=0.2)], *centred, [replace(base, margin=0.2, cohort=64)]]
     if world == "hinge":
         base = Setting("FedFace", rate=0.3, momentum=0.9, pull=1.0)
         changed = [{"rate": 0.15}, {}, {"rate": 0.6}, {"spread_max_cos": 0.1}, {"spread_max_cos": 0.0}]
@@ -159,6 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("world", choices=(*WORLDS, "table"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
+    parser.add_argument("--stacks", type=int, nargs="+", help="only these of the world's stacks, from 0 on")
     parser.add_argument("--central", type=int, default=1, help="so many ways of central training, up to five")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("out/quick"))
@@ -178,7 +181,8 @@ def main() -> None:
         ready = [Searched(options.world, seed, options.out, device, progress) for seed in options.seeds]
         for one in ready:
             told(one.line("start", one.clients.start))
-        for stack in stacks(options.world):
+        every = stacks(options.world)
+        for stack in [every[place] for place in options.stacks or range(len(every))]:
             ends = trained_together([one.clients for one in ready], stack, options.seeds[0])
             for (setting, one), weights in zip(product(stack, ready), ends, strict=True):
                 told(one.line(setting.label(), weights, setting))

@@ -47,6 +47,8 @@ class Setting:
     # Negatives are the best guesses of single voices that all chords allow; whose are left out beside the client's own.
     echoes: Literal["", "nobody's", "mates'"] = ""
     repel: float = 0.0  # class embeddings are pushed from the negatives, as hard as images are confused with them
+    # Class embeddings without what all chords (of FedFV: all class embeddings) have in common, once or in every round.
+    centred: Literal["", "once", "always"] = ""
     pull: float = 0.0  # weight of FedFace's hinge, max(0, 0.9 − cos)², beside the softmax
     spread_max_cos: float = 0.3  # FedFace: the server holds class embeddings this far apart
     spread_iterations: int = 5
@@ -140,6 +142,8 @@ def trained_together(clients: list[Clients], settings: list[Setting], seed: int)
     else:
         enrolled = torch.stack([one.mean_features(one.start, list(range(people))) for one in clients])
     voices = enrolled[whose].clone()
+    if first.centred:
+        voices = _without(voices, voices)
     choirs = Choir(first, people) if first.method == "chorus" else None
     models = torch.arange(len(several), device=device)[:, None]
     numbers = Numbers(several, device)
@@ -170,7 +174,10 @@ def trained_together(clients: list[Clients], settings: list[Setting], seed: int)
         images = faces[whose[:, None], here].flatten(1, 2)
         mirror = torch.rand(images.shape[:2], generator=drawing, device=device) < 0.5
         images = torch.where(mirror[..., None, None, None], images.flip(-1), images)
-        mine = voices[models, here].requires_grad_()
+        mine = voices[models, here]
+        if first.centred == "always":
+            mine = _without(mine, chords if choirs else voices)
+        mine = mine.requires_grad_()
         learnt = {name: leaf.detach().requires_grad_() for name, leaf in backbone.items()}
         features = vmap(lambda held, shown: net(Weights(held, {}), shown))(learnt, images)
         features = F.normalize(features, dim=2).unflatten(1, (len(called), each))  # [M, c, b, d]
@@ -213,6 +220,12 @@ def _losses(features: Tensor, mine: Tensor, negatives: Tensor, absent: Tensor, n
     return (loss + away + numbers.of("pull", 2) * short.square()).mean(dim=2)
 
 
+def _without(voices: Tensor, heard: Tensor) -> Tensor:
+    """Unit rows [M, c, d] without the mean direction of what was heard [M, n, d]."""
+    common = F.normalize(heard.mean(dim=1, keepdim=True), dim=2)
+    return F.normalize(voices - (voices * common).sum(dim=2, keepdim=True) * common, dim=2)
+
+
 def _spread(voices: Tensor, iterations: int, max_cos: Tensor) -> Tensor:
     """`spread_out.by_row` of every model's class embeddings [M, C, d], each with its own margin [M, 1, 1]."""
     itself = 2.0 * torch.eye(voices.shape[1], device=voices.device)
@@ -227,11 +240,10 @@ def _spread(voices: Tensor, iterations: int, max_cos: Tensor) -> Tensor:
 
 
 def _sung(voices: Tensor, choirs: Choir) -> Tensor:
-    members = torch.tensor(choirs.members, device=voices.device)
-    return F.normalize(voices[:, members].sum(dim=2), dim=2)
+    return F.normalize(torch.stack([voices[:, members].sum(dim=1) for members in choirs.members], dim=1), dim=2)
 
 
 def _sing(chords: Tensor, voices: Tensor, choirs: Choir) -> None:
-    members = torch.tensor([choirs.members[choir] for choir in choirs.singing], device=voices.device)
-    chords[:, torch.tensor(choirs.singing, device=voices.device)] = F.normalize(voices[:, members].sum(dim=2), dim=2)
+    sung = torch.stack([voices[:, choirs.members[choir]].sum(dim=1) for choir in choirs.singing], dim=1)
+    chords[:, torch.tensor(choirs.singing, device=voices.device)] = F.normalize(sung, dim=2)
     choirs.turn = (choirs.turn + 1) % choirs.groupings
