@@ -55,12 +55,9 @@ NAMES: dict[type, str] = {
 }
 
 
-def _row(kind: type, label: str, size: Scale, rate: float = 0.0, longer: int = 1, **settings: Any) -> Row:
-    name = NAMES[kind]
-    plain = size.run.training
-    drops = tuple((longer * round_, factor) for round_, factor in plain.rate_drops)
-    training = replace(plain, rate=rate or plain.rate, rate_drops=drops)
-    return Row(f"{name} {label}".strip(), kind(**settings), training=training, rounds=longer * size.run.rounds.rounds)
+def _row(kind: type, label: str, size: Scale, rate: float = 0.0, **settings: Any) -> Row:
+    training = replace(size.run.training, rate=rate) if rate else None
+    return Row(f"{NAMES[kind]} {label}".strip(), kind(**settings), training=training)
 
 
 def scratch_rows(scale: Scale) -> list[Row]:
@@ -110,18 +107,9 @@ def tuning_rows(scale: Scale) -> list[Row]:
     many, zero = {"spread_iterations": 50}, {"spread_max_cos": 0.0}
     slow: dict[str, Any] = {"embedding_rate": 0.1}
     ours: dict[str, Any] = {"margin": 0.1}
-    quick: dict[str, Any] = {"momentum": 0.9}
     return [
         Row("start"),
         Row("central", central=True),
-        Row("central, as many images", central=True, plan=fedface.equal_images(scale.run)),
-        _row(FedFace, "momentum r0.3", scale, rate=0.3, **quick),
-        _row(FedFace, "momentum r0.15", scale, rate=0.15, **quick),
-        _row(FedFace, "momentum r0.6", scale, rate=0.6, **quick),
-        _row(FedFace, "momentum r0.3 below 0.1", scale, rate=0.3, spread_max_cos=0.1, **quick),
-        _row(FedFace, "momentum r0.3 zero", scale, rate=0.3, **zero, **quick),
-        _row(FedFace, "momentum r0.3 twice as long", scale, rate=0.3, longer=2, **quick),
-        _row(FedFace, "momentum r0.3 below 0.1 twice as long", scale, rate=0.3, longer=2, spread_max_cos=0.1, **quick),
         _row(FedFace, "", scale),
         _row(FedFace, "r0.2", scale, rate=0.2),
         _row(FedFace, "r0.5", scale, rate=0.5),
