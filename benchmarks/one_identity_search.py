@@ -2,11 +2,13 @@
 
     python benchmarks/one_identity_search.py scratch --seeds 11 --variants "chorus" "FedFV" --out out/search
     python benchmarks/one_identity_search.py real --data PHOTOS --device cuda --out out/search
+    python benchmarks/one_identity_search.py drawn --data PHOTOS --device cuda --out out/search
     python benchmarks/one_identity_search.py table --out out/search
 
 scratch   fedfv-table3's clients at CPU size, from scratch
 tuning    fedface-table1's clients at CPU size, from a start that knows some faces
 real      real-lfw's clients in (a), a hundred of them kept for validation; half the rounds
+drawn     the same people, for methods that draw their targets: rates; drawn-b: from (b)'s start, people of CFP
 table     what was found so far, as results/one_identity_search.json and .md
 
 Seeds are not those of the tables, so that synthetic clients are other people too. Each variant of each seed leaves one
@@ -29,6 +31,8 @@ from searched_methods import SERVERS_OWN, SearchedChorus, SearchedFedFV
 from coalface import seeding
 from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedface import FedFace
+from coalface.algorithms.feduv import FedUV
+from coalface.algorithms.random_targets import RandomTargets
 from coalface.data import synthetic
 from coalface.data.faceset import FaceSet
 from coalface.data.world import CONDITIONS
@@ -41,12 +45,19 @@ from coalface.reproduce.artefact import Scale, unseen
 from coalface.reproduce.bench import Bench, Row
 
 HELD_OUT = 100  # real people
+NAMES: dict[type, str] = {
+    SearchedChorus: "chorus",
+    SearchedFedFV: "FedFV",
+    FedFace: "FedFace",
+    FedAwS: "FedAwS",
+    FedUV: "FedUV",
+    RandomTargets: "random targets",
+}
 
 
 def _row(kind: type, label: str, size: Scale, rate: float = 0.0, **settings: Any) -> Row:
-    name = {SearchedChorus: "chorus", SearchedFedFV: "FedFV", FedFace: "FedFace", FedAwS: "FedAwS"}[kind]
     training = replace(size.run.training, rate=rate) if rate else None
-    return Row(f"{name} {label}".strip(), kind(**settings), training=training)
+    return Row(f"{NAMES[kind]} {label}".strip(), kind(**settings), training=training)
 
 
 def scratch_rows(scale: Scale) -> list[Row]:
@@ -178,13 +189,24 @@ def real_rows(scale: Scale) -> list[Row]:
     ]
 
 
+def drawn_rows(scale: Scale) -> list[Row]:
+    """Real people, for methods whose targets are drawn and not found: from a good start, do they ever gain?"""
+    rates = (0.005, 0.05, 0.2, 1.0)
+    rows = [_row(kind, f"r{rate:g}", scale, rate=rate) for kind in (FedUV, FedAwS, RandomTargets) for rate in rates]
+    by_features = [_row(FedUV, f"by features r{rate:g}", scale, rate=rate, similarity="embedding") for rate in rates]
+    slow = _row(FedAwS, "mean features r0.05", scale, rate=0.05, init="mean_feature")
+    return [Row("start"), Row("central", central=True), *rows, *by_features, slow]
+
+
 @dataclass
 class RealSearch(real_lfw.RealBench):
-    """(a) with some of the clients kept for validation."""
+    """(a) or (b) with some of the clients kept for validation."""
+
+    people: tuple[str, ...] = ("cfp", "celeba")  # (b) has those of CFP alone
 
     def split(self) -> tuple[FaceSet, FaceSet]:
         """Those who train, and those who are looked at; the same for every seed."""
-        faces = real_lfw.joined([self.photographs.people(name) for name in ("cfp", "celeba")])
+        faces = real_lfw.joined([self.photographs.people(name) for name in self.people])
         order = torch.randperm(len(faces), generator=seeding.generator(0, "validation")).tolist()
         return faces.subset(order[HELD_OUT:]), faces.subset(order[:HELD_OUT])
 
@@ -193,16 +215,18 @@ class RealSearch(real_lfw.RealBench):
         training, kept = self.split()
         world, run = self._world(training), self._run(training)
         public = replace(world, public=self._synthetic())
-        start, proxies = self._experiment(self.run, self.out / "start", public).start()
+        start, _ = self._experiment(self.run, self.out / "start", public).start()
+        if "celeba" not in self.people:
+            start = self._on_celeba(start)
         kept = FaceSet(kept.images.to(self.device), kept.offsets)
         tests = lambda net, device, seed: {"validation": Verification(net, kept, 6000, seed)}  # noqa: E731
-        return Bench(run, tests, self.out, self.device, self.progress, self.command, {run.data: world}, start, proxies)
+        return Bench(run, tests, self.out, self.device, self.progress, self.command, {run.data: world}, start)
 
 
 def main() -> None:
     """Measure the variants that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("world", choices=("scratch", "tuning", "real", "table"))
+    parser.add_argument("world", choices=("scratch", "tuning", "real", "drawn", "drawn-b", "table"))
     parser.add_argument("--variants", nargs="+", help="labels; all if left out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[11])
     parser.add_argument("--rounds", type=int, default=0, help="0: as many as the table's, half of them for real people")
@@ -218,14 +242,15 @@ def main() -> None:
     with Progress(quiet=True) as progress:
         for seed in options.seeds:
             out = options.out / options.world / f"seed{seed}"
-            if options.world == "real":
+            if options.world in ("real", "drawn", "drawn-b"):
                 scale = real_lfw.SCALES["paper"]
                 rounds = options.rounds or scale.run.rounds.rounds // 2
                 run = real_lfw._run(64, "feduv_cnn", 512, rounds, 12)
                 scale = replace(scale, run=replace(run, seed=seed))
                 photographs = real_lfw.Photographs(options.data, options.cache, 64)
-                bench = RealSearch(scale.run, photographs, out, device, progress, "search").bench()
-                rows = real_rows(scale)
+                people = ("cfp",) if options.world == "drawn-b" else ("cfp", "celeba")
+                bench = RealSearch(scale.run, photographs, out, device, progress, "search", people).bench()
+                rows = real_rows(scale) if options.world == "real" else drawn_rows(scale)
             else:
                 scale = (fedfv if options.world == "scratch" else fedface).SCALES["cpu"]
                 scale = replace(scale, test_people=200)
@@ -257,6 +282,8 @@ def main() -> None:
 
 WORLDS = {
     "real": "Real people, (a): from a server that saw synthetic faces only; 100 people kept for validation, 250 rounds",
+    "drawn": "The same people, methods that draw their targets; 100 people kept for validation, 250 rounds",
+    "drawn-b": "The same in (b): from a server that saw CelebA too; 100 people of CFP kept for validation, 250 rounds",
     "tuning": "Synthetic people, from a start that knows 40 of them (as in fedface-table1, CPU size)",
     "scratch": "Synthetic people, from scratch (as in fedfv-table3, CPU size)",
 }

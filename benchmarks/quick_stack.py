@@ -1,4 +1,4 @@
-"""Rounds of FedFV and chorus without the federation around them, many settings and seeds as one stack of models.
+"""Rounds of FedFace, FedFV and chorus without the federation: many settings and seeds as one stack of models.
 
 A round of one step is one backward pass for a whole cohort, so the class embeddings of all clients can lie in one
 tensor, and those of many runs in one stack: a search needs thousands of rounds, and no messages. The arithmetic is the
@@ -24,13 +24,14 @@ from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.chorus import Server as Choirs
 from coalface.data.population import Population
 from coalface.models.net import Net, Weights
+from coalface.objectives import spread_out
 
 
 @dataclass(frozen=True)
 class Setting:
     """One point of a search."""
 
-    method: Literal["FedFV", "chorus"]
+    method: Literal["FedFace", "FedFV", "chorus"]
     rate: float = 0.05
     rounds: int = 500
     cohort: int = 16
@@ -46,6 +47,11 @@ class Setting:
     # Negatives are the best guesses of single voices that all chords allow; whose are left out beside the client's own.
     echoes: Literal["", "nobody's", "mates'"] = ""
     repel: float = 0.0  # class embeddings are pushed from the negatives, as hard as images are confused with them
+    # Class embeddings without what all chords (of FedFV: all class embeddings) have in common, once or in every round.
+    centred: Literal["", "once", "always"] = ""
+    pull: float = 0.0  # weight of FedFace's hinge, max(0, 0.9 − cos)², beside the softmax
+    spread_max_cos: float = 0.3  # FedFace: the server holds class embeddings this far apart
+    spread_iterations: int = 5
     drops: tuple[tuple[float, float], ...] = ((0.8, 0.2),)  # (share of the rounds, factor of the rate from there on)
 
     def label(self) -> str:
@@ -136,6 +142,8 @@ def trained_together(clients: list[Clients], settings: list[Setting], seed: int)
     else:
         enrolled = torch.stack([one.mean_features(one.start, list(range(people))) for one in clients])
     voices = enrolled[whose].clone()
+    if first.centred:
+        voices = _without(voices, voices)
     choirs = Choir(first, people) if first.method == "chorus" else None
     models = torch.arange(len(several), device=device)[:, None]
     numbers = Numbers(several, device)
@@ -161,10 +169,15 @@ def trained_together(clients: list[Clients], settings: list[Setting], seed: int)
             pairs = pairs.reshape(first.equivalents, first.fused)
             negatives = F.normalize(voices[:, pairs].sum(dim=2), dim=2)
             absent = torch.zeros(1, len(called), first.equivalents, dtype=torch.bool, device=device)
+            if first.method == "FedFace":  # it has none
+                negatives, absent = voices[:, :0], absent[:, :, :0]
         images = faces[whose[:, None], here].flatten(1, 2)
         mirror = torch.rand(images.shape[:2], generator=drawing, device=device) < 0.5
         images = torch.where(mirror[..., None, None, None], images.flip(-1), images)
-        mine = voices[models, here].requires_grad_()
+        mine = voices[models, here]
+        if first.centred == "always":
+            mine = _without(mine, chords if choirs else voices)
+        mine = mine.requires_grad_()
         learnt = {name: leaf.detach().requires_grad_() for name, leaf in backbone.items()}
         features = vmap(lambda held, shown: net(Weights(held, {}), shown))(learnt, images)
         features = F.normalize(features, dim=2).unflatten(1, (len(called), each))  # [M, c, b, d]
@@ -180,6 +193,8 @@ def trained_together(clients: list[Clients], settings: list[Setting], seed: int)
             voices[models, here] = F.normalize(mine.detach() - steps, dim=2)
             if choirs:
                 _sing(chords, voices, choirs)
+            if first.method == "FedFace":
+                voices = _spread(voices, first.spread_iterations, numbers.of("spread_max_cos", 2))
     return [Weights({name: leaf[model] for name, leaf in backbone.items()}, {}) for model in range(len(several))]
 
 
@@ -200,15 +215,35 @@ def _losses(features: Tensor, mine: Tensor, negatives: Tensor, absent: Tensor, n
     share = torch.softmax(logits, dim=3)[..., 1:].detach()
     near = torch.einsum("mcd,mnd->mcn", unit, negatives).masked_fill(absent, 0.0)[:, :, None]
     away = numbers.of("repel", 2) * scale[..., 0] * (share * near).sum(dim=3)
-    return (loss + away).mean(dim=2)
+    # Without negatives the softmax is 0, and FedFace's hinge is all that there is.
+    short = F.relu(0.9 - own[..., 0] - numbers.of("margin", 2))
+    return (loss + away + numbers.of("pull", 2) * short.square()).mean(dim=2)
+
+
+def _without(voices: Tensor, heard: Tensor) -> Tensor:
+    """Unit rows [M, c, d] without the mean direction of what was heard [M, n, d]."""
+    common = F.normalize(heard.mean(dim=1, keepdim=True), dim=2)
+    return F.normalize(voices - (voices * common).sum(dim=2, keepdim=True) * common, dim=2)
+
+
+def _spread(voices: Tensor, iterations: int, max_cos: Tensor) -> Tensor:
+    """`spread_out.by_row` of every model's class embeddings [M, C, d], each with its own margin [M, 1, 1]."""
+    itself = 2.0 * torch.eye(voices.shape[1], device=voices.device)
+    for _ in range(iterations):
+        cosines = voices @ voices.mT - itself
+        excess = F.relu(cosines - max_cos)
+        push = 4 * (excess @ voices) / (excess > 0).sum(dim=2, keepdim=True).clamp(min=1)
+        tangent = push - (push * voices).sum(dim=2, keepdim=True) * voices
+        near_enough = cosines.amax(dim=(1, 2), keepdim=True) <= max_cos + spread_out.NEAR_ENOUGH
+        voices = torch.where(near_enough, voices, F.normalize(voices - spread_out.STEP * tangent, dim=2))
+    return voices
 
 
 def _sung(voices: Tensor, choirs: Choir) -> Tensor:
-    members = torch.tensor(choirs.members, device=voices.device)
-    return F.normalize(voices[:, members].sum(dim=2), dim=2)
+    return F.normalize(torch.stack([voices[:, members].sum(dim=1) for members in choirs.members], dim=1), dim=2)
 
 
 def _sing(chords: Tensor, voices: Tensor, choirs: Choir) -> None:
-    members = torch.tensor([choirs.members[choir] for choir in choirs.singing], device=voices.device)
-    chords[:, torch.tensor(choirs.singing, device=voices.device)] = F.normalize(voices[:, members].sum(dim=2), dim=2)
+    sung = torch.stack([voices[:, choirs.members[choir]].sum(dim=1) for choir in choirs.singing], dim=1)
+    chords[:, torch.tensor(choirs.singing, device=voices.device)] = F.normalize(sung, dim=2)
     choirs.turn = (choirs.turn + 1) % choirs.groupings

@@ -18,6 +18,7 @@ parts = m   each member multiplies its class embedding by m fresh random numbers
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import ClassVar, Literal
 
 import torch
@@ -29,10 +30,13 @@ from coalface.algorithms.fedavg import mean_feature
 from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses, slowed
 from coalface.method import Local, Method, Types
+from coalface.metrics.collapse import of_every_round
 from coalface.models.net import Net, Weights
 from coalface.normalisation import SharedNormalisation, change, moved, next_step, travelling
 from coalface.received import Received
 from coalface.wire import Count, Summed, SummedInGroup, sends
+
+MONITORED = 4096  # rows of chords; of more, a sample is looked at
 
 
 @dataclass(frozen=True)
@@ -228,6 +232,13 @@ class Chorus(Method):
         step = next_step(received.mean("backbone"), server.last_step, self.momentum)
         turn, kept = (server.grouping + 1) % self.groupings, step if self.momentum else None
         return Server(moved(server.backbone, step), chords, heard, server.clients, turn, kept)
+
+    def monitors(self, server: Server) -> dict[str, float]:
+        sung = server.chords[server.heard.nonzero().flatten()].flatten(0, 1)
+        if len(sung) < 2:
+            return {}
+        mean, highest, rank = of_every_round(sung[:: ceil(len(sung) / MONITORED)])
+        return {"chord_mean_cosine": mean, "chord_max_cosine": highest, "chord_rank": rank}
 
     def embedder(self, server: Server, private: Private | None = None) -> Weights:
         return server.backbone

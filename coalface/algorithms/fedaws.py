@@ -8,7 +8,7 @@ sends   change of the backbone   summed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -66,8 +66,9 @@ class FedAwS(RevealedEmbedding):
 
     def server_round(self, server: Server, received: Received) -> Server:
         after = with_revealed(server, received, self.momentum)
-        after.class_embeddings[after.known] = self.spread(after.class_embeddings[after.known])
-        return after
+        known = after.known.nonzero().flatten()  # one look at the device: a mask would be looked up at each use
+        spread = self.spread(after.class_embeddings[known])
+        return replace(after, class_embeddings=after.class_embeddings.index_copy(0, known, spread))
 
     def spread(self, w_CD: Tensor) -> Tensor:
         """The server's step on the class embeddings that it holds."""

@@ -21,7 +21,7 @@ from coalface import wire
 from coalface.algorithms.fedavg import mean_feature
 from coalface.data.population import ClientFaces, Population
 from coalface.method import Method, Types
-from coalface.metrics.collapse import mean_and_max_cosine, mean_cosine
+from coalface.metrics.collapse import mean_cosine, of_every_round
 from coalface.models.net import Net, Weights
 from coalface.normalisation import SharedNormalisation, change, moved, next_step, travelling
 from coalface.received import Received
@@ -105,8 +105,8 @@ class RevealedEmbedding(Method):
         rows = server.class_embeddings[known[:: ceil(len(known) / MONITORED)]]
         if len(rows) < len(known):  # the highest cosine of a sample would say little of the highest of all
             return {"class_mean_cosine": mean_cosine(rows)}
-        mean, highest = mean_and_max_cosine(rows)
-        return {"class_mean_cosine": mean, "class_max_cosine": highest}
+        mean, highest, rank = of_every_round(rows)
+        return {"class_mean_cosine": mean, "class_max_cosine": highest, "class_rank": rank}
 
     def embedder(self, server: Server, private: None = None) -> Weights:
         return server.backbone

@@ -29,7 +29,8 @@ class Collapse:
 
 def collapse(rows: Tensor, block: int = 2048) -> Collapse:
     """All three monitors of rows [C, d]."""
-    return Collapse(*mean_and_max_cosine(rows, block), effective_rank(rows))
+    unit = _several_unit_rows(rows)
+    return Collapse(float(_mean(unit)), float(_max(unit, block)), effective_rank(rows))
 
 
 def mean_cosine(rows: Tensor) -> float:
@@ -45,11 +46,24 @@ def max_cosine(rows: Tensor, block: int = 2048) -> float:
     return float(_max(_several_unit_rows(rows), block))
 
 
-def mean_and_max_cosine(rows: Tensor, block: int = 2048) -> tuple[float, float]:
-    """Both of the above, for one look at the device."""
+def participation_rank(rows: Tensor) -> float:
+    """(Σσ²)² / Σσ⁴ of the singular values σ of rows [C, d], normalised here: 1 to d, as ``effective_rank`` is.
+
+    It needs no singular values, only a product: cheap enough for every round of a federation.
+    """
+    return float(_participation(_several_unit_rows(rows)))
+
+
+def of_every_round(rows: Tensor, block: int = 2048) -> tuple[float, float, float]:
+    """Mean and highest cosine, and the participation rank, for one look at the device."""
     unit = _several_unit_rows(rows)
-    mean, highest = torch.stack([_mean(unit), _max(unit, block).double()]).tolist()
-    return mean, highest
+    mean, highest, rank = torch.stack([_mean(unit), _max(unit, block).double(), _participation(unit)]).tolist()
+    return mean, highest, rank
+
+
+def _participation(unit: Tensor) -> Tensor:
+    gram = unit.T @ unit if len(unit) > unit.shape[1] else unit @ unit.T
+    return len(unit) ** 2 / gram.double().square().sum()
 
 
 def _mean(unit: Tensor) -> Tensor:

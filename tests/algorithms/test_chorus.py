@@ -145,3 +145,13 @@ def test_enrolment_calls_choirs_that_are_silent_and_trains_nobody() -> None:
     for heard, trains in ((server.heard, False), (torch.ones(4), True)):
         loss = method.among_choirs(images, trained, Fixed(chords, heard, torch.tensor([0.0, 0, 0, 1])))["loss"]
         assert bool(loss.any()) is trains
+
+
+def test_chords_that_were_heard_are_watched() -> None:
+    method = Chorus(choir=4)
+    chords = torch.eye(4)[[0, 0, 1, 2]][:, None]
+    server = Server(Weights({}, {}), chords, torch.tensor([1.0, 1, 1, 0]), 16)
+    # Two chords alike, the third at right angles: one pair of three at cosine 1; σ² of 2 and 1, so 9 / 5.
+    expected = {"chord_mean_cosine": 1 / 3, "chord_max_cosine": 1.0, "chord_rank": 9 / 5}
+    assert method.monitors(server) == pytest.approx(expected)
+    assert method.monitors(standing(method, 16)) == {}

@@ -57,7 +57,7 @@ def test_only_clients_that_were_heard_from_are_known_and_take_part(run: SmallRun
     assert int(server.known.sum()) == 2
     assert not server.class_embeddings[~server.known].any()
     record = run.stage.rounds()[-1]
-    assert set(record["monitors"]) == {"class_mean_cosine", "class_max_cosine"}
+    assert set(record["monitors"]) == {"class_mean_cosine", "class_max_cosine", "class_rank"}
     a, b = server.class_embeddings[server.known]
     assert record["monitors"]["class_mean_cosine"] == pytest.approx(float(a @ b), abs=1e-6)
 

@@ -34,6 +34,15 @@ def test_effective_rank_by_hand() -> None:
     assert collapse.effective_rank(torch.diag(torch.tensor([3.0, 1.0, 0.0]))) == pytest.approx(by_hand)
 
 
+def test_participation_rank_by_hand() -> None:
+    assert collapse.participation_rank(torch.eye(7)) == pytest.approx(7.0)
+    assert collapse.participation_rank(torch.ones(5, 3)) == pytest.approx(1.0)
+    # Two rows along one axis, one along another: σ² of 2 and 1, so 3² / (2² + 1²).
+    rows = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0]])
+    assert collapse.participation_rank(rows) == pytest.approx(9 / 5)
+    assert collapse.of_every_round(rows) == pytest.approx((1 / 3, 1.0, 9 / 5))
+
+
 def test_simplex_attains_the_bound() -> None:
     simplex = torch.eye(5) - 1 / 5
     assert collapse.mean_cosine(simplex) == pytest.approx(-1 / 4)

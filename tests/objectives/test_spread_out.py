@@ -55,6 +55,13 @@ def test_a_thousand_collapsed_classes_separate(cosine: float) -> None:
     assert max_cosine(spread) <= MARGIN + 0.011
 
 
+def test_steps_that_are_not_looked_at_end_where_those_that_are_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    collapsed, apart = around_one_point(50, 0.6, 64), torch.eye(8)
+    looked_at = [by_row(w, MARGIN, 60) for w in (collapsed, apart)]
+    monkeypatch.setattr(spread_out, "_looks", lambda w, block: False)  # as on an accelerator
+    assert all(torch.equal(by_row(w, MARGIN, 60), then) for w, then in zip((collapsed, apart), looked_at, strict=True))
+
+
 def test_what_is_spread_already_stays_bit_for_bit() -> None:
     w = torch.eye(8)
     assert torch.equal(by_row(w, MARGIN, 10), w)
