@@ -26,7 +26,7 @@ from coalface.reproduce.bench import PERSONAL, Row
 PRETRAINED, CENTRAL = "Centrally trained on public people (pre-training)", "Centrally trained on everyone"
 FEDAVG, HARD, CONTRAST, FULL = "FedAvg", "FedAvg + HN", "FedAvg + HN + contrastive", "FedFR, all parts"
 ALONE = "FedFR, one person each"
-THRESHOLDS = (0.4, 0.5, 0.6, 0.7, 0.8)  # of Figure 3
+THRESHOLDS = (0.4, 0.45, 0.5, 0.6, 0.7, 0.8)  # of Figure 3
 
 # Proxies that start as mean features need fewer rounds.
 METHOD = FedFR(proxies="mean")
@@ -78,11 +78,11 @@ def _scale(
 
 LOCAL = Training(rate=0.008, epochs=2, batch=32, momentum=0.9, weight_decay=5e-4)
 PAPERS = Training(rate=0.001, epochs=4, batch=256, weight_decay=5e-4)
-SETTLING = replace(LOCAL, rate=0.012, batch=64, rate_drops=((10, 0.3), (13, 0.3)))
 SMALL = _data(32, (100, 16), (8, 10), (16, 16), difficulty="easy")
 SCALES: dict[ScaleName, Scale] = {
     "smoke": _scale(_data(32, (8, 4), (4, 4), (4, 9), difficulty="easy"), "feduv_cnn_small", 16, 2, LOCAL, (1, 1), 40),
-    "cpu": _scale(SMALL, "feduv_cnn_small", 128, 14, SETTLING, (16, 8), 200),
+    # The rate does not fall: at the end of one that does, a client's model is hardly other than the mean.
+    "cpu": _scale(SMALL, "feduv_cnn_small", 128, 28, LOCAL, (16, 8), 200),
     # A round is at most 3,000 of a client's own and hard public images.
     "gpu": _scale(
         _data(32, (6000, 5), (40, 100), (10, 6), difficulty="easy", probed_clients=8), "feduv_cnn_small", 128, 12,
