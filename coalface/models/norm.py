@@ -10,7 +10,7 @@ from torch import Tensor, nn
 class BatchNorm2d(nn.BatchNorm2d):
     """By running statistics it takes the pixels of a stacked image as one axis.
 
-    On a GPU, torch asks four axes whether channels come last, and inside `vmap` it cannot answer. It asks only where the
+    On a GPU, torch asks four axes whether channels come last, and inside `vmap` it cannot answer. It asks where the
     strides leave it open, as they do in a map of one pixel.
     """
 
@@ -18,4 +18,5 @@ class BatchNorm2d(nn.BatchNorm2d):
         if self.training or not torch._C._functorch.is_functorch_wrapped_tensor(x):
             return super().forward(x)
         about = self.running_mean, self.running_var, self.weight, self.bias
-        return F.batch_norm(x.flatten(2), *about, training=False, eps=self.eps).unflatten(2, x.shape[2:])
+        normed: Tensor = F.batch_norm(x.flatten(2), *about, training=False, eps=self.eps)
+        return normed.unflatten(2, x.shape[2:])
