@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from coalface.models.norm import BatchNorm2d
 from coalface.models.size import Size, height_width
 
 # kernel, expansion, channels, squeeze and excite, stride
@@ -30,7 +31,7 @@ def conv_bn(channels_in: int, channels_out: int, kernel: int, stride: int = 1, g
     """Convolution and batch norm."""
     conv = nn.Conv2d(channels_in, channels_out, kernel, stride, kernel // 2, groups=groups, bias=False)
     nn.init.kaiming_normal_(conv.weight, a=0.25)
-    return nn.Sequential(conv, nn.BatchNorm2d(channels_out))
+    return nn.Sequential(conv, BatchNorm2d(channels_out))
 
 
 class GhostModule(nn.Module):
@@ -92,8 +93,8 @@ class GhostFaceNet(nn.Module):
         for halving in (stem_stride, 2, 2, 2, 2):
             height, breadth = -(-height // halving), -(-breadth // halving)
         self.weigh = nn.Conv2d(last, last, (height, breadth), groups=last, bias=False)
-        self.norm = nn.BatchNorm2d(last)
-        self.embed = nn.Sequential(nn.Conv2d(last, embedding, 1, bias=False), nn.BatchNorm2d(embedding))
+        self.norm = BatchNorm2d(last)
+        self.embed = nn.Sequential(nn.Conv2d(last, embedding, 1, bias=False), BatchNorm2d(embedding))
 
     def forward(self, images_NCHW: Tensor) -> Tensor:
         out: Tensor = self.embed(self.norm(self.weigh(self.features(images_NCHW)))).flatten(1)

@@ -26,7 +26,7 @@ from coalface.reproduce.bench import PERSONAL, Row
 PRETRAINED, CENTRAL = "Centrally trained on public people (pre-training)", "Centrally trained on everyone"
 FEDAVG, HARD, CONTRAST, FULL = "FedAvg", "FedAvg + HN", "FedAvg + HN + contrastive", "FedFR, all parts"
 ALONE = "FedFR, one person each"
-THRESHOLDS = (0.4, 0.5, 0.6, 0.7, 0.8)  # of Figure 3
+THRESHOLDS = (0.4, 0.45, 0.5, 0.6, 0.7, 0.8)  # of Figure 3
 
 # Proxies that start as mean features need fewer rounds.
 METHOD = FedFR(proxies="mean")
@@ -78,15 +78,15 @@ def _scale(
 
 LOCAL = Training(rate=0.008, epochs=2, batch=32, momentum=0.9, weight_decay=5e-4)
 PAPERS = Training(rate=0.001, epochs=4, batch=256, weight_decay=5e-4)
-SETTLING = replace(LOCAL, rate=0.012, batch=64, rate_drops=((10, 0.3), (13, 0.3)))
 SMALL = _data(32, (100, 16), (8, 10), (16, 16), difficulty="easy")
 SCALES: dict[ScaleName, Scale] = {
     "smoke": _scale(_data(32, (8, 4), (4, 4), (4, 9), difficulty="easy"), "feduv_cnn_small", 16, 2, LOCAL, (1, 1), 40),
-    "cpu": _scale(SMALL, "feduv_cnn_small", 128, 14, SETTLING, (16, 8), 200),
+    # The rate does not fall: at the end of one that does, a client's model is hardly other than the mean.
+    "cpu": _scale(SMALL, "feduv_cnn_small", 128, 28, LOCAL, (16, 8), 200),
     # A round is at most 3,000 of a client's own and hard public images.
     "gpu": _scale(
-        _data(32, (6000, 5), (40, 100), (10, 6), difficulty="easy", probed_clients=8), "feduv_cnn_small", 128, 8,
-        replace(LOCAL, rate=0.02, epochs=1, batch=128, images_per_round=3000, rate_drops=((6, 0.3), (8, 0.3))), (20, 8),
+        _data(32, (6000, 5), (40, 100), (10, 6), difficulty="easy", probed_clients=8), "feduv_cnn_small", 128, 12,
+        replace(LOCAL, rate=0.012, epochs=1, batch=64, images_per_round=3000, rate_drops=((9, 0.3),)), (20, 8),
         300, batch=128,
         method=replace(METHOD, hard=0.6),
     ),
@@ -182,10 +182,12 @@ def _table2(scale: Scale) -> Sequence[Row]:
     method = _method(scale)
     first = next(row for row in _table1(scale) if row.label == CONTRAST)
     second = FineTune(hard=method.hard)
+    # The paper gives no weight for the CosFace branch. At the other one's, 10, it takes the backbone along.
+    cosface = replace(method, branch="cosface", customise=1.0)
     return [
         Row("Fine-tune", second, rounds=1, after=first, printed=(73.81, 86.21, 88.37, 93.90)),
         Row("KD", replace(second, distil=1.0), rounds=1, after=first, printed=(75.82, 87.65, 89.50, 94.67)),
-        Row("Ours, Cosface branch", replace(method, branch="cosface"), printed=(82.93, 91.88, 90.67, 95.59)),
+        Row("Ours, Cosface branch", cosface, printed=(82.93, 91.88, 90.67, 95.59)),
         Row("Ours, BCE branch", method, trained_as=FULL, printed=(88.32, 95.46, 95.17, 97.94)),
     ]
 
