@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,10 @@ class Candidate(DetectorOnly):
     mixed: float = 0.0  # share of another frame's colour means and spreads, of the same kind and centre
     central: float = 0.0  # share of central differences in each convolution
     sharpness: float = 0.0  # length of SAM's step uphill
+    frozen_after: int = (
+        0  # rounds, after which centres train by the shared statistics, as users will use them; 0: never
+    )
+    frozen: bool = False  # this is such a round
 
     network = "fedgpad"
 
@@ -86,13 +90,17 @@ class Candidate(DetectorOnly):
             depth = torch.where(there, depth.flip(0), depth)
             share = here.float().mean(dim=(1, 2))
             target = (1 - share) * target + share * target.flip(0)
-        logits, _, guess = net.all_outputs(self.used(detector), self.seen(images), batch_statistics=True)
+        logits, _, guess = net.all_outputs(self.used(detector), self.seen(images), batch_statistics=not self.frozen)
         parts = {"classification": live_cross_entropy(logits[:, 0], target)}
         loss = parts["classification"]
         if self.depth_weight:
             parts["depth"] = depth_error(guess, depth)
             loss = loss + self.depth_weight * parts["depth"]
         return {"loss": loss, **parts}
+
+    def in_round(self, round_: int) -> Candidate:
+        """The method as it is in one round."""
+        return replace(self, frozen=bool(self.frozen_after) and round_ > self.frozen_after)
 
     def used(self, detector: Weights) -> Weights:
         """The weights that the layers get."""
@@ -228,6 +236,9 @@ VARIANTS: dict[str, Method] = {
     "own": Own(),
     "own early": OwnEarly(),
     "central patches": Candidate(central=0.7, patches=0.5),
+    "frozen": Candidate(frozen_after=9),
+    "frozen early": Candidate(frozen_after=4),
+    "frozen patches": Candidate(frozen_after=9, patches=0.5),
     "own patches": Own(patches=0.5),
     "sharp patches": Candidate(sharpness=0.05, patches=0.5),
     "styles patches": Candidate(mixed=1, patches=0.5),

@@ -86,6 +86,8 @@ def trained(
     losses = []
     replay = Replay() if world.device.type == "cuda" else None
     for round_ in range(1, run.rounds.rounds + 1):
+        if isinstance(method, Candidate) and method.in_round(round_) != method:
+            method, replay = method.in_round(round_), Replay() if replay else None
         changes, parts = [], []
         for client in range(len(names)):
             broadcast = method.broadcast(server, None, client)
