@@ -20,7 +20,7 @@ from coalface.config import DetectionRun, method_name, to_json
 from coalface.data.attacks import draw_domain
 from coalface.data.centres import DomainWorld, load
 from coalface.data.recordings import ATTACKS, Recordings
-from coalface.data.spoof_folders import FolderDomains, sampling
+from coalface.data.spoof_folders import FolderDomains
 from coalface.experiment import disclosure, json_bytes, traffic
 from coalface.liveness import at_home, liveness
 from coalface.method import Method
@@ -112,7 +112,8 @@ class Detection:
     def recordings(self) -> str:
         """Where frames come from, how many there are, and what is cut out of them."""
         data, test = self.run.data, self.world.test
-        how = "synthetic" if data.source == "synthetic" else f"real; {sampling(data.frames)}; stills whole"
+        folders = FolderDomains(Path(data.source))
+        how = "synthetic" if data.source == "synthetic" else folders.how(data.domains(), data.frames)
         counts = f"{int(self.world.clients.counts().sum()):,} frames train, {len(test):,} test"
         return f"{how}; {data.size} × {data.size} pixels; {counts}"
 
@@ -166,12 +167,16 @@ class Detection:
         return lambda images: liveness(self.net, used, images).cpu()
 
     def _drawn(self) -> DomainWorld:
-        with self.progress.stage("recordings", total=1) as bar:
-            elsewhere = self.remote.roster if self.remote else None
-            draw = draw_domain if self.synthetic else FolderDomains(Path(self.run.data.source))
-            world = load(self.run.data, self.run.seed, self.device, draw, self.run.at_home, elsewhere)
-            bar.advance(1)
-        return world
+        run, elsewhere = self.run, self.remote.roster if self.remote else None
+        if self.synthetic:
+            with self.progress.stage("recordings", total=1) as bar:
+                world = load(run.data, run.seed, self.device, draw_domain, run.at_home, elsewhere)
+                bar.advance(1)
+            return world
+        folders = FolderDomains(Path(run.data.source))
+        with self.progress.stage("recordings", total=folders.clips(run.data.domains())) as bar:
+            folders.each = bar.advance
+            return load(run.data, run.seed, self.device, folders, run.at_home, elsewhere)
 
     def _end(self, name: str) -> dict[str, Any]:
         run = replace(self.run, method=METHODS[name](), model="", weights="", ends=())

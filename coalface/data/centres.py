@@ -47,6 +47,10 @@ class DomainData:
         """The domains of the data centres."""
         return self.centres or tuple(name for name in FOUR if name != self.target)
 
+    def domains(self) -> tuple[str, ...]:
+        """Theirs, and the users'."""
+        return (*self.sources(), self.target)
+
 
 class DrawDomain(Protocol):
     """Where recordings come from: ``coalface.data.attacks.draw_domain`` draws synthetic ones."""

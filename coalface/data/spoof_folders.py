@@ -1,7 +1,8 @@
-"""Domains of real recordings from plain folders, for runs of attack detection.
+"""Domains of real recordings from folders, for runs of attack detection.
 
-    ROOT/DOMAIN/KIND/[SUBJECT/]FILE               people are dealt out to train, dev and test
+    ROOT/DOMAIN/KIND/[SUBJECT/]FILE                    people are dealt out to train, dev and test
     ROOT/DOMAIN/{train,dev,test}/KIND/[SUBJECT/]FILE   as they lie; without dev, some of train are held out
+    ROOT/DOMAIN/…                                      a published set, as it is handed out (``spoof_readers.LAYOUTS``)
 
 Kinds are live, print, cut, display, replay and unknown; files are stills or videos. Without folders of subjects, every
 recording is taken for another person's.
@@ -9,6 +10,7 @@ recording is taken for another person's.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +18,7 @@ import torch
 
 from coalface import seeding
 from coalface.data.recordings import ATTACKS, Recordings, hold_out
-from coalface.data.spoof_readers import live_and_spoof, read_clips
+from coalface.data.spoof_readers import LAYOUTS, WITH_DEV, Clip, layout_of, live_and_spoof, read_clips
 from coalface.data.video_frames import Sampling
 
 SPLITS = ("train", "dev", "test")
@@ -25,10 +27,11 @@ TEST, DEV = 0.3, 0.25  # share of the people that are test; and of the others, d
 
 @dataclass
 class FolderDomains:
-    """Reads each domain once for a seed; called as ``attacks.draw_domain`` is."""
+    """Reads each domain once, and deals its people out by the seed; called as ``attacks.draw_domain`` is."""
 
     root: Path
-    read: dict[tuple[str, str], Recordings] = field(default_factory=dict)
+    each: Callable[[int], None] = lambda one: None  # called after every clip that is read
+    read: dict[tuple[str, int, int], dict[str, Recordings]] = field(default_factory=dict)
 
     def __call__(
         self,
@@ -42,38 +45,65 @@ class FolderDomains:
         device: torch.device | str,
     ) -> Recordings:
         """``subjects`` and ``videos`` are for drawn domains: a folder gives what it has."""
-        if (name, split) not in self.read:
-            for part, recordings in self._domain(name, size, sampling(frames), seed).items():
-                self.read[name, part] = recordings.to(device)
-        if (name, split) not in self.read:
+        if (name, size, frames) not in self.read:
+            clips = self._clips(name)
+            how = sampling(clips, frames)
+            self.read[name, size, frames] = {
+                part: read_clips(c, size, how, each=self.each) for part, c in clips.items()
+            }
+        parts = dealt_out(self.read[name, size, frames], seed)
+        if split not in parts:
             raise ValueError(f"{self.root / name} has no {split} recordings")
-        return self.read[name, split]
+        return parts[split].to(device)
 
-    def _domain(self, name: str, size: int, how: Sampling, seed: int) -> dict[str, Recordings]:
+    def how(self, names: Sequence[str], frames: int) -> str:
+        """Which frames of these domains' videos count, and what is cut out of them: to be printed with results."""
+        each = {name: str(sampling(self._clips(name), frames)) for name in names}
+        texts = {text: [name for name in names if each[name] == text] for text in each.values()}
+        where = "; ".join(f"{'&'.join(mine)}: {text}" if len(texts) > 1 else text for text, mine in texts.items())
+        return f"real; {where}; stills whole"
+
+    def clips(self, names: Sequence[str]) -> int:
+        """How many there are to read."""
+        return sum(len(mine) for name in names for mine in self._clips(name).values())
+
+    def _clips(self, name: str) -> dict[str, list[Clip]]:
         folder = self.root / name
         if not folder.is_dir():
             known = sorted(entry.name for entry in self.root.iterdir() if entry.is_dir())
             raise FileNotFoundError(f"there is no domain {name!r} in {self.root}, only {', '.join(known) or 'nothing'}")
-        found = {split: _recordings(folder / split, size, how) for split in SPLITS if (folder / split).is_dir()}
-        if not found:
-            rest, test = hold_out(_recordings(folder, size, how), TEST, seeding.derive(seed, "test"))
-            found = {"train": rest, "test": test}
-        if "train" in found and "dev" not in found:
-            found["train"], found["dev"] = hold_out(found["train"], DEV, seeding.derive(seed, "dev"))
-        return found
+        return _by_split(folder)
 
 
-def sampling(frames: int) -> Sampling:
-    """Which frames of a video count, and what is cut out of them: there are no face boxes, so crop videos before."""
-    return Sampling(frames=frames, crop="centre")
+def dealt_out(parts: Mapping[str, Recordings], seed: int) -> dict[str, Recordings]:
+    """What is not split yet: everything into train and test, and train into train and dev."""
+    found = dict(parts)
+    if "all" in found:
+        rest, test = hold_out(found["all"], TEST, seeding.derive(seed, "test"))
+        found = {"train": rest, "test": test}
+    if "train" in found and "dev" not in found:
+        found["train"], found["dev"] = hold_out(found["train"], DEV, seeding.derive(seed, "dev"))
+    return found
 
 
-def _recordings(folder: Path, size: int, how: Sampling) -> Recordings:
+def sampling(clips: Mapping[str, Sequence[Clip]], frames: int) -> Sampling:
+    """Around the face where every video comes with boxes; else the middle of the frame: crop such videos before."""
+    boxes = all(clip.boxes is not None for mine in clips.values() for clip in mine)
+    return Sampling(frames=frames, crop="box" if boxes else "centre")
+
+
+def _by_split(folder: Path) -> dict[str, list[Clip]]:
+    """Of a published set, or of plain folders; "all" if people are still to be dealt out."""
+    if layout := layout_of(folder):
+        return {split: LAYOUTS[layout](folder, split) for split in SPLITS if split != "dev" or layout in WITH_DEV}
+    return {s: _plain(folder / s) for s in SPLITS if (folder / s).is_dir()} or {"all": _plain(folder)}
+
+
+def _plain(folder: Path) -> list[Clip]:
     kinds = [kind for kind in ATTACKS if (folder / kind).is_dir()]
     if "live" not in kinds or len(kinds) < 2:
         raise ValueError(f"{folder} needs a folder live and one of {', '.join(ATTACKS[1:])}; it has {kinds or 'none'}")
     by_person = all(entry.is_dir() for kind in kinds for entry in (folder / kind).iterdir())
-    clips = live_and_spoof(
+    return live_and_spoof(
         folder, "live", {kind: kind for kind in kinds[1:]}, subjects="folder" if by_person else "unknown"
     )
-    return read_clips(clips, size, how)

@@ -42,21 +42,28 @@ class Clip:
 
 
 def read_clips(
-    clips: Sequence[Clip], size: int, sampling: Sampling, depth: Callable[[Tensor], Tensor] = oval_depth
+    clips: Sequence[Clip],
+    size: int,
+    sampling: Sampling,
+    depth: Callable[[Tensor], Tensor] = oval_depth,
+    each: Callable[[int], None] = lambda one: None,
 ) -> Recordings:
     """All clips as frames of size×size; stills are cropped to their central square and taken whole.
 
     ``depth`` makes depth maps uint8 [n, 32, 32] of live frames [n, 3, size, size]; attacks are flat, hence zero.
+    ``each`` is called after every clip, with 1: a set of videos takes minutes to read.
     """
     if not clips:
         raise ValueError("no clips to read: is the folder the one that holds the set?")
     subjects = {name: number for number, name in enumerate(sorted({clip.subject for clip in clips}))}
     recordings = {name: number for number, name in enumerate(sorted({clip.recording for clip in clips}))}
     stills = iter(read_images([clip.path for clip in clips if _is_still(clip.path)], size))  # all at once is faster
-    images = [
-        next(stills)[None] if _is_still(c.path) else torch.from_numpy(read_video(c.path, size, sampling, c.boxes))
-        for c in clips
-    ]
+    images = []
+    for clip in clips:
+        still = _is_still(clip.path)
+        read = next(stills)[None] if still else torch.from_numpy(read_video(clip.path, size, sampling, clip.boxes))
+        images.append(read)
+        each(1)
     counts = [len(frames) for frames in images]
 
     def column(values: Iterable[int]) -> Tensor:
@@ -155,6 +162,19 @@ LAYOUTS: dict[str, Callable[[Path | str, str], list[Clip]]] = {
     "msu-mfsd": msu_mfsd,
     "siw": siw,
 }
+SIGNS = {  # a folder in it, by which a layout is known
+    "oulu-npu": "Train_files",
+    "casia-mfsd": "train_release",
+    "replay-attack": "devel",
+    "msu-mfsd": "scene01",
+    "siw": "Train/spoof",
+}
+WITH_DEV = frozenset({"oulu-npu", "replay-attack"})  # the others have train and test
+
+
+def layout_of(root: Path) -> str | None:
+    """The layout of a folder that holds one of the published sets."""
+    return next((name for name, sign in SIGNS.items() if (root / sign).is_dir()), None)
 
 
 def live_and_spoof(

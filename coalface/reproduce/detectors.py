@@ -18,6 +18,7 @@ from coalface import config, provenance
 from coalface.config import ConfigError, DetectionRun
 from coalface.data.centres import DrawDomain, load
 from coalface.data.recordings import Recordings
+from coalface.data.spoof_folders import FolderDomains
 from coalface.detection import Detection
 from coalface.liveness import features
 from coalface.method import Method
@@ -86,6 +87,30 @@ class DetectorArtefact:
     def rows(self, scale: object) -> tuple[Row, ...]:
         """The same rows at every size."""
         return self.table
+
+    def on_sets(self, folder: Path, scale: ScaleName) -> DetectorArtefact:
+        """The same table on published sets, ``folder``/O for the domain O: the rows whose domains are there."""
+        if self.shows_features:
+            raise ConfigError("this figure draws features of single faces: it is made of synthetic people only")
+        there = tuple(name for name in self.domains if (folder / name).is_dir())
+        table = tuple(row for row in self.table if {*row.centres, row.target} <= set(there))
+        if not table:
+            raise ConfigError(
+                f"{folder} has {', '.join(there) or 'none'} of the domains {', '.join(self.domains)}, a folder each: "
+                "too few for any row"
+            )
+        run, draw = self.scales[scale], FolderDomains(folder)
+        data = replace(run.data, source=str(folder), centres=table[0].centres, target=table[0].target)
+        return replace(
+            self,
+            scales={scale: replace(run, data=data)},
+            table=table,
+            domains=there,
+            rows_of=f"{self.rows_of}-sets",
+            draw=draw,
+            remarks=f"{self.remarks} Frames: {draw.how(there, data.frames)}. Live faces' depth is one oval.".strip(),
+            keep_features=False,
+        )
 
     def changed(self, scale: ScaleName, settings: Sequence[str]) -> DetectorArtefact:
         """This artefact with ``a.b=c`` settings of the scale's run."""

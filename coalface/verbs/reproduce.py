@@ -36,8 +36,11 @@ def reproduce(options: argparse.Namespace, command: str, device: torch.device) -
         raise ConfigError(f"{options.artefact} has scales {', '.join(artefact.scales)}, not {options.scale}")
     if options.set:
         artefact = artefact.changed(options.scale, options.set)
-    out = options.out / f"{options.artefact}-{options.scale}"
-    rows_out = options.out / f"{artefact.rows_of or options.artefact}-{options.scale}"
+    name = options.artefact
+    if options.data and isinstance(artefact, DetectorArtefact) and not isinstance(artefact, StillsArtefact):
+        artefact, name = artefact.on_sets(options.data, options.scale), f"{name}-sets"
+    out = options.out / f"{name}-{options.scale}"
+    rows_out = options.out / f"{artefact.rows_of or name}-{options.scale}"
     rows: Any = artefact.rows(artefact.scales[options.scale])  # type: ignore[arg-type]  # a scale of its own kind
     if options.rows:
         rows = _chosen(rows, options.rows)
@@ -73,7 +76,13 @@ def arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED", help="default: 0 1 2")
     sub.add_argument("--rows", nargs="+", metavar="TEXT", help="only rows of these labels, or that contain these words")
     sub.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change a setting of the scale's run")
-    sub.add_argument("--data", type=Path, metavar="DIR", help="of real-…: the folder of the packs of photographs")
+    sub.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="of real-…: the folder of the packs of photographs; of fedgpad-…: published sets instead of synthetic "
+        "domains, in sub-folders O, C, I, M, S",
+    )
     sub.add_argument(
         "--cache", type=Path, default=Path("out/photographs"), metavar="DIR", help="where packs are unpacked"
     )

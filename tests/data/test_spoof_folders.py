@@ -66,3 +66,13 @@ def test_a_run_on_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main([*command, "--set", 'data.centres=["A"]']) == 0
     assert "real; 4 frames a video, evenly spaced; central square; stills whole" in capsys.readouterr().out
     assert "Nobody here exists" not in (tmp_path / "run" / "report.html").read_text()  # real faces stay out
+
+
+def test_another_seed_deals_people_out_anew_without_reading(tmp_path: Path) -> None:
+    for person in range(10):
+        still(tmp_path / f"A/live/{person}/1.png", 10 * person)
+        still(tmp_path / f"A/replay/{person}/1.png", 10 * person + 5)
+    clips = []
+    folders = FolderDomains(tmp_path, clips.append)
+    tested = [set(folders("A", "test", 0, 0, 1, 32, seed, "cpu").subject.tolist()) for seed in range(4)]
+    assert len(clips) == folders.clips(["A"]) == 20 and len(set(map(frozenset, tested))) > 1
