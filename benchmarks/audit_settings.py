@@ -43,8 +43,9 @@ def as_markdown(report: dict[str, Any], rows: Rows, ladder: Sequence[float], mos
 WHAT = (
     "People pooled over the seeds. Each cell: the least noise on the sum, in clips, with which the attack is not above "
     "luck (its 95 % interval touches that of luck; *within a person*: includes 50 %), nor with the next larger one; "
-    "one cell in forty is above luck by luck. **0**: the secure sum by itself is enough. Of pictures no noise and "
-    "noise 1 were tried and nothing between; – no hold for this attack, or not tried. *never*: not with the most noise "
+    "one cell in forty is above luck by luck. **0**: the secure sum by itself is enough. Of pictures, and where one "
+    "seed of 64 or `random_targets` of 160 stands alone, no noise and noise 1 were tried and nothing between; – no "
+    "hold for this attack, or not tried. *never*: not with the most noise "
     "either, as a template is revealed beside the sum. In brackets: seeds."
 )
 WORTH = (
