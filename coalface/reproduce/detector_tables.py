@@ -16,9 +16,8 @@ from coalface.reproduce.writing import Measured, cell, machines, places, save
 
 RATES = ("hter", "eer", "auc")
 HEADINGS = [rate.upper() for rate in RATES]
-REFERENCE = (
-    "FedGPAD"  # methods are held against it, user by user and seed by seed; those at home against it at home too
-)
+# Methods are held against it, user by user and seed by seed; those at home against it at home too.
+REFERENCE = "FedGPAD"
 
 
 def as_result(

@@ -24,8 +24,8 @@ def oulu(root: Path) -> None:
 
 
 def casia(root: Path) -> None:
-    """Four people to train on, two to be tested; no boxes, and no dev split."""
-    for split, people in {"train": range(4), "test": range(2)}.items():
+    """Eight people to train on, two to be tested; no boxes, and no dev split."""
+    for split, people in {"train": range(8), "test": range(2)}.items():
         for person in people:
             for name in ("1", "3"):
                 write_video(root / f"{split}_release" / str(person) / f"{name}.avi")
@@ -56,11 +56,11 @@ def test_plain_folders_are_no_published_set(tmp_path: Path) -> None:
 
 
 def test_splits_are_the_set_s_own(tmp_path: Path) -> None:
-    """Two frames of each video. CASIA has no dev split: one of its four people is held out."""
+    """Two frames of each video. CASIA has no dev split: two of its eight people are held out."""
     oulu(tmp_path / "O")
     casia(tmp_path / "C")
     assert [len(read(tmp_path, "O", split)) for split in ("train", "dev", "test")] == [8, 8, 8]
-    assert [len(read(tmp_path, "C", split)) for split in ("train", "dev", "test")] == [12, 4, 8]
+    assert [len(read(tmp_path, "C", split)) for split in ("train", "dev", "test")] == [24, 8, 8]
 
 
 def test_what_is_cut_out_is_said(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_table_on_sets_has_the_rows_that_they_allow(tmp_path: Path, capsys: py
     result = json.loads((tmp_path / "out" / "fedgpad-table3-sets-smoke" / "result.json").read_text())
     assert [row["label"] for row in result["rows"]] == ["Single, O → C", "Single, C → O"]
     assert "C: 4 frames a video, evenly spaced; central square" in capsys.readouterr().out
-    assert main(["reproduce", "fedgpad-fig6", *command[2:]]) == 2
+    assert main(["reproduce", "fedgpad-fig7", *command[2:]]) == 2
     assert "features of single faces" in capsys.readouterr().err
     assert main(["reproduce", "fedgpad-table5", *command[2:]]) == 2
     assert "too few for any row" in capsys.readouterr().err
