@@ -112,8 +112,7 @@ class Detection:
     def recordings(self) -> str:
         """Where frames come from, how many there are, and what is cut out of them."""
         data, test = self.run.data, self.world.test
-        folders = FolderDomains(Path(data.source))
-        how = "synthetic" if data.source == "synthetic" else folders.how(data.domains(), data.frames)
+        how = "synthetic" if data.source == "synthetic" else self._folders().how(data.domains(), data.frames)
         counts = f"{int(self.world.clients.counts().sum()):,} frames train, {len(test):,} test"
         return f"{how}; {data.size} × {data.size} pixels; {counts}"
 
@@ -173,10 +172,14 @@ class Detection:
                 world = load(run.data, run.seed, self.device, draw_domain, run.at_home, elsewhere)
                 bar.advance(1)
             return world
-        folders = FolderDomains(Path(run.data.source))
+        folders = self._folders()
         with self.progress.stage("recordings", total=folders.clips(run.data.domains())) as bar:
             folders.each = bar.advance
             return load(run.data, run.seed, self.device, folders, run.at_home, elsewhere)
+
+    def _folders(self) -> FolderDomains:
+        data = self.run.data
+        return FolderDomains(Path(data.source), data.crop, data.margin)
 
     def _end(self, name: str) -> dict[str, Any]:
         run = replace(self.run, method=METHODS[name](), model="", weights="", ends=())

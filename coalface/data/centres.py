@@ -29,6 +29,8 @@ class DomainData:
     test_subjects: int = 20  # of the users
     videos: int = 2  # of each subject, live, and as many attacks
     frames: int = 4  # of each video
+    crop: str = ""  # of real videos, box or centre; empty: around the face box where every video of a set has one
+    margin: float = 1.3  # of real videos: side of the crop, in longer sides of the face box
     kinds: tuple[str, ...] = ()  # of attack, one for each centre, which knows no other; empty: all kinds everywhere
 
     def __post_init__(self) -> None:
@@ -40,6 +42,8 @@ class DomainData:
             raise ValueError(f"each data centre is one domain, not {', '.join(self.centres)}")
         if self.kinds and len(self.kinds) != len(self.sources()):
             raise ValueError(f"{len(self.sources())} centres and {len(self.kinds)} kinds of attack: give one for each")
+        if self.crop not in ("", "box", "centre"):
+            raise ValueError(f"crop is box, centre or empty, not {self.crop!r}")
         if unknown := set(self.kinds) - set(ATTACKS[1:]):
             raise ValueError(f"there is no attack {min(unknown)!r}: kinds are {', '.join(ATTACKS[1:])}")
 

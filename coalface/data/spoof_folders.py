@@ -30,6 +30,8 @@ class FolderDomains:
     """Reads each domain once, and deals its people out by the seed; called as ``attacks.draw_domain`` is."""
 
     root: Path
+    crop: str = ""  # as in ``DomainData``
+    margin: float = 1.3
     each: Callable[[int], None] = lambda one: None  # called after every clip that is read
     read: dict[tuple[str, int, int], dict[str, Recordings]] = field(default_factory=dict)
 
@@ -47,7 +49,7 @@ class FolderDomains:
         """``subjects`` and ``videos`` are for drawn domains: a folder gives what it has."""
         if (name, size, frames) not in self.read:
             clips = self._clips(name)
-            how = sampling(clips, frames)
+            how = self._sampling(clips, frames)
             self.read[name, size, frames] = {
                 part: read_clips(c, size, how, each=self.each) for part, c in clips.items()
             }
@@ -58,7 +60,7 @@ class FolderDomains:
 
     def how(self, names: Sequence[str], frames: int) -> str:
         """Which frames of these domains' videos count, and what is cut out of them: to be printed with results."""
-        each = {name: str(sampling(self._clips(name), frames)) for name in names}
+        each = {name: str(self._sampling(self._clips(name), frames)) for name in names}
         texts = {text: [name for name in names if each[name] == text] for text in each.values()}
         where = "; ".join(f"{'&'.join(mine)}: {text}" if len(texts) > 1 else text for text, mine in texts.items())
         return f"real; {where}; stills whole"
@@ -66,6 +68,10 @@ class FolderDomains:
     def clips(self, names: Sequence[str]) -> int:
         """How many there are to read."""
         return sum(len(mine) for name in names for mine in self._clips(name).values())
+
+    def _sampling(self, clips: Mapping[str, Sequence[Clip]], frames: int) -> Sampling:
+        boxes = all(clip.boxes is not None for mine in clips.values() for clip in mine)
+        return Sampling(frames, self.crop or ("box" if boxes else "centre"), self.margin)
 
     def _clips(self, name: str) -> dict[str, list[Clip]]:
         folder = self.root / name
@@ -84,12 +90,6 @@ def dealt_out(parts: Mapping[str, Recordings], seed: int) -> dict[str, Recording
     if "train" in found and "dev" not in found:
         found["train"], found["dev"] = hold_out(found["train"], DEV, seeding.derive(seed, "dev"))
     return found
-
-
-def sampling(clips: Mapping[str, Sequence[Clip]], frames: int) -> Sampling:
-    """Around the face where every video comes with boxes; else the middle of the frame: crop such videos before."""
-    boxes = all(clip.boxes is not None for mine in clips.values() for clip in mine)
-    return Sampling(frames=frames, crop="box" if boxes else "centre")
 
 
 def _by_split(folder: Path) -> dict[str, list[Clip]]:

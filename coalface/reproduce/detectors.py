@@ -99,8 +99,10 @@ class DetectorArtefact:
                 f"{folder} has {', '.join(there) or 'none'} of the domains {', '.join(self.domains)}, a folder each: "
                 "too few for any row"
             )
-        run, draw = self.scales[scale], FolderDomains(folder)
-        data = replace(run.data, source=str(folder), centres=table[0].centres, target=table[0].target)
+        run = self.scales[scale]
+        draw = FolderDomains(folder, run.data.crop, run.data.margin)
+        # Not the folder's own name: a result is passed on.
+        data = replace(run.data, source="SETS", centres=table[0].centres, target=table[0].target)
         return replace(
             self,
             scales={scale: replace(run, data=data)},

@@ -73,6 +73,6 @@ def test_another_seed_deals_people_out_anew_without_reading(tmp_path: Path) -> N
         still(tmp_path / f"A/live/{person}/1.png", 10 * person)
         still(tmp_path / f"A/replay/{person}/1.png", 10 * person + 5)
     clips = []
-    folders = FolderDomains(tmp_path, clips.append)
+    folders = FolderDomains(tmp_path, each=clips.append)
     tested = [set(folders("A", "test", 0, 0, 1, 32, seed, "cpu").subject.tolist()) for seed in range(4)]
     assert len(clips) == folders.clips(["A"]) == 20 and len(set(map(frozenset, tested))) > 1

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from coalface.cli import main
+from coalface.data.centres import DomainData
 from coalface.data.recordings import Recordings
 from coalface.data.spoof_folders import FolderDomains
 from coalface.data.spoof_readers import LAYOUTS, SIGNS, layout_of
+from coalface.data.video_frames import BrokenVideo
 from tests.data.test_spoof_readers import EXPECTED, write_boxes, write_video
 
 
@@ -72,6 +74,15 @@ def test_what_is_cut_out_is_said(tmp_path: Path) -> None:
     assert folders.how(["O", "C"], 2) == (
         f"real; O: {frames}; 1.3 × the face box; C: {frames}; central square; stills whole"
     )
+    assert FolderDomains(tmp_path, "box", 2).how(["O"], 2) == f"real; {frames}; 2 × the face box; stills whole"
+
+
+def test_a_box_that_is_asked_for_must_be_there(tmp_path: Path) -> None:
+    casia(tmp_path / "C")
+    with pytest.raises(BrokenVideo, match="no face boxes beside it"):
+        FolderDomains(tmp_path, "box")("C", "test", 0, 0, 2, 32, 0, "cpu")
+    with pytest.raises(ValueError, match="crop is box, centre or empty, not 'eyes'"):
+        DomainData(crop="eyes")
 
 
 def test_a_table_on_sets_has_the_rows_that_they_allow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +92,9 @@ def test_a_table_on_sets_has_the_rows_that_they_allow(tmp_path: Path, capsys: py
     command = ["reproduce", "fedgpad-table3", "--scale", "smoke", "--seeds", "0", "--quiet", "--set", "data.frames=4"]
     command += ["--data", str(tmp_path / "sets"), "--out", str(tmp_path / "out")]
     assert main(command) == 0
-    result = json.loads((tmp_path / "out" / "fedgpad-table3-sets-smoke" / "result.json").read_text())
+    written = (tmp_path / "out" / "fedgpad-table3-sets-smoke" / "result.json").read_text()
+    assert str(tmp_path / "sets") not in written
+    result = json.loads(written)
     assert [row["label"] for row in result["rows"]] == ["Single, O → C", "Single, C → O"]
     assert "C: 4 frames a video, evenly spaced; central square" in capsys.readouterr().out
     assert main(["reproduce", "fedgpad-fig7", *command[2:]]) == 2
