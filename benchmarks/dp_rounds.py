@@ -162,7 +162,7 @@ def _one_client(method: Method, net: Net, state: State) -> Callable[..., Any]:
         if isinstance(method, Chorus):
             silent = torch.zeros_like(embedding)
             trained: Any = chorus.Trained(weights, embedding, silent, embedding.new_ones(1))
-            read: Any = chorus.Fixed(state.chords, state.heard, fixed["own"])
+            read: Any = chorus.Fixed(state.chords, state.heard, fixed["own"], state.chords[:0, 0])
         elif isinstance(method, fedavg.PositiveOnly):
             trained, read = fedavg.PositiveOnly.Trained(weights, embedding), None
         else:

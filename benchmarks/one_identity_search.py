@@ -136,7 +136,7 @@ def tuning_rows(scale: Scale) -> list[Row]:
         _row(SearchedChorus, "", scale, **ours),
         _row(SearchedChorus, "slow", scale, embedding_rate=0.1, **ours),
         _row(SearchedChorus, "confused", scale, repel=1.0, **ours),
-        _row(SearchedChorus, "anchors", scale, anchors=True, **ours),
+        _row(SearchedChorus, "anchors", scale, all_anchors=True, **ours),
         _row(SearchedChorus, "R3", scale, groupings=3, **ours),
         _row(SearchedChorus, "slow R3", scale, embedding_rate=0.1, groupings=3, **ours),
         _row(SearchedChorus, "slow r0.1", scale, rate=0.1, embedding_rate=0.1, **ours),
@@ -156,7 +156,7 @@ def tuning_rows(scale: Scale) -> list[Row]:
             margin=0.1,
             **slow,
         ),
-        _row(SearchedChorus, "R3 anchors r0.02", scale, rate=0.02, groupings=3, anchors=True, **ours),
+        _row(SearchedChorus, "R3 anchors r0.02", scale, rate=0.02, groupings=3, all_anchors=True, **ours),
         _row(SearchedChorus, "k8 R4 r0.02", scale, rate=0.02, choir=8, groupings=4, **ours),
     ]
 
@@ -182,10 +182,10 @@ def real_rows(scale: Scale) -> list[Row]:
         _row(SearchedChorus, "less slow", scale, embedding_rate=0.3, **ours),
         _row(SearchedChorus, "slow R3", scale, embedding_rate=0.1, groupings=3, **ours),
         _row(SearchedChorus, "s24", scale, scale=24.0, **ours),
-        _row(SearchedChorus, "anchors", scale, anchors=True, **ours),
+        _row(SearchedChorus, "anchors", scale, all_anchors=True, **ours),
         _row(SearchedChorus, "k3", scale, choir=3, **ours),
         Row("chorus longer tail", SearchedChorus(**ours), training=tail),
-        _row(SearchedChorus, "k8 R4 anchors", scale, choir=8, groupings=4, anchors=True, **ours),
+        _row(SearchedChorus, "k8 R4 anchors", scale, choir=8, groupings=4, all_anchors=True, **ours),
     ]
 
 

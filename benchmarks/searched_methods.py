@@ -55,7 +55,7 @@ class SearchedChorus(Chorus):
     repel: float = 0.0
     push: str = "confused"
     fresh: bool = False  # the class embedding is the mean feature, always
-    anchors: bool = False
+    all_anchors: bool = False  # all public people's class embeddings, as if they were chords
     centred: bool = False
 
     def begin(self, net: Any, weights: Weights, population: Any, generator: torch.Generator) -> Any:
@@ -70,12 +70,11 @@ class SearchedChorus(Chorus):
         fixed, trained = local.fixed, local.trained
         if self.fresh:
             trained = replace(trained, class_embedding=mean_feature(net, broadcast.backbone, faces.images))
-        if self.anchors:
+        if self.all_anchors:
             public = F.normalize(faces.public.head.to(fixed.chords), dim=1)
             one, zero = torch.ones_like(public[:, 0]), torch.zeros_like(public[:, 0])
-            fixed = Fixed(
-                torch.cat([fixed.chords, public[:, None]]), torch.cat([fixed.heard, one]), torch.cat([fixed.own, zero])
-            )
+            heard, own = torch.cat([fixed.heard, one]), torch.cat([fixed.own, zero])
+            fixed = Fixed(torch.cat([fixed.chords, public[:, None]]), heard, own, fixed.anchors)
         return replace(local, trained=trained, fixed=fixed)
 
     def among_choirs(self, features: Tensor, trained: Singer, fixed: Fixed) -> dict[str, Tensor]:

@@ -13,6 +13,8 @@ parts = 0   the chord is the sum of the members' class embeddings, normalised: o
 parts = m   each member multiplies its class embedding by m fresh random numbers of its own, and the chord is the sum of
             those: m mixtures of the choir's embeddings. Gaussian mixtures look the same for every rotation of the
             embeddings within their span, so the span is what is told, however often a choir sings.
+anchors = n class embeddings of the server's public people, n drawn anew for each round, are further negatives. They are
+            nobody's secret; where public faces are many and like the clients', they fill in what chords do not tell.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from torch import Tensor
 
 from coalface import cohort, wire
 from coalface.algorithms.fedavg import mean_feature
+from coalface.algorithms.hard_negatives import class_means
 from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses, slowed
 from coalface.method import Local, Method, Types
@@ -47,6 +50,7 @@ class Server:
     clients: int
     grouping: int = 0  # the one that sings next
     last_step: Weights | None = None  # of the backbone, where steps have momentum
+    anchors: Tensor | None = None  # [K, d], unit: class embeddings of the public people, where they are asked for
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Broadcast(wire.Broadcast):
     chords: Tensor = sends("the last chord of every choir: mixtures of its k class embeddings")
     heard: Tensor = sends("which choirs have sung")
     own: Tensor = sends("the client's own choirs, one of each grouping")
+    anchors: Tensor = sends("class embeddings of some public people; none unless method.anchors says so")
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ class Fixed:
     chords: Tensor  # [groupings · choirs, rows, d]
     heard: Tensor  # [groupings · choirs]
     own: Tensor  # [groupings · choirs]: 1 for the client's own choirs
+    anchors: Tensor  # [n, d]
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,7 @@ class Chorus(Method):
     scale: float = 16.0
     margin: float = 0.0
     embedding_rate: float = 1.0  # of the class embedding, as a share of the backbone's; from scratch it must be slow
+    anchors: int = 0  # n, public people whose class embeddings are negatives too, drawn anew for each round
     enrol_first: bool = False  # nobody trains until every choir has sung
     normalisation: SharedNormalisation = "frozen"
     momentum: float = 0.0  # of the server's steps along the mean change of the backbone
@@ -117,8 +124,8 @@ class Chorus(Method):
                 f"parts={self.parts} tells the span of each choir, and the spans of a person's {self.groupings} choirs "
                 "meet in that person: mixtures take one grouping"
             )
-        if self.noise < 0:
-            raise ValueError(f"noise is a length, not {self.noise}")
+        if self.noise < 0 or self.anchors < 0:
+            raise ValueError(f"noise is a length and anchors a number, not {self.noise} and {self.anchors}")
 
     def check(self, population: Population) -> None:
         super().check(population)
@@ -127,12 +134,23 @@ class Chorus(Method):
                 f"chorus needs two choirs of {self.choir} or more, and there are {len(population)} clients: "
                 "set data.clients or method.choir"
             )
+        public = population.public.faces
+        if self.anchors > (public.classes if public else 0):
+            raise ValueError(
+                f"anchors={self.anchors} are public people, and there are {public.classes if public else 'none'}: "
+                "set data.public or method.anchors"
+            )
 
     def begin(self, net: Net, weights: Weights, population: Population, generator: torch.Generator) -> Server:
         choirs = self.groupings * max(1, len(population) // self.choir)
         device = next(iter(weights.parameters.values())).device
         chords = torch.zeros(choirs, max(1, self.parts), net.embedding, device=device)
-        return Server(weights, chords, torch.zeros(choirs, device=device), len(population))
+        heard = torch.zeros(choirs, device=device)
+        if not self.anchors or population.public.faces is None:
+            return Server(weights, chords, heard, len(population))
+        head = population.public.head
+        known = class_means(net, weights, population.public.faces) if head is None else F.normalize(head, dim=1)
+        return Server(weights, chords, heard, len(population), anchors=known)
 
     def group(self, server: Server, client: int) -> int:
         return self.choir_of(server, client, server.grouping)
@@ -174,9 +192,16 @@ class Chorus(Method):
         drawn = cohort.draw(len(choirs), max(1, size // self.choir) if size else 0, generator)
         return sorted(client for place in drawn for client in self.members(server, choirs[place]))
 
-    def broadcast(self, server: Server, opened: None, client: int) -> Broadcast:
+    def open_round(self, server: Server, called: list[int], generator: torch.Generator) -> Tensor:
+        """The anchors of the round, the same for all, [n, d]."""
+        if server.anchors is None:  # there are none to be sent; or a client works out what it will be sent
+            return server.chords.new_zeros(self.anchors, server.chords.shape[-1])
+        drawn = torch.randperm(len(server.anchors), generator=generator)[: self.anchors]
+        return server.anchors[drawn.to(server.anchors.device)]
+
+    def broadcast(self, server: Server, opened: Tensor, client: int) -> Broadcast:
         own = torch.tensor([self.choir_of(server, client, grouping) for grouping in range(self.groupings)])
-        return Broadcast(server.backbone, server.chords, server.heard, own)
+        return Broadcast(server.backbone, server.chords, server.heard, own, opened)
 
     def expected(self, broadcast: Broadcast) -> Upload:
         return Upload(travelling(broadcast.backbone, self.normalisation), broadcast.chords[0], images=0)
@@ -185,7 +210,7 @@ class Chorus(Method):
         self, net: Net, broadcast: Broadcast, private: Private | None, faces: ClientFaces, generator: torch.Generator
     ) -> Local:
         own = torch.zeros_like(broadcast.heard).index_fill(0, broadcast.own.to(broadcast.heard.device), 1.0)
-        fixed = Fixed(broadcast.chords, broadcast.heard, own)
+        fixed = Fixed(broadcast.chords, broadcast.heard, own, broadcast.anchors)
         if private is not None:
             embedding, noise = private.class_embedding, private.noise
         else:
@@ -203,7 +228,7 @@ class Chorus(Method):
         return self.among_choirs(F.normalize(features, dim=1), trained, fixed)
 
     def among_choirs(self, features: Tensor, trained: Trained, fixed: Fixed) -> Losses:
-        """Unit features [b, d]: like the client's own class embedding, and unlike every other choir."""
+        """Unit features [b, d]: like the client's own class embedding, unlike every other choir and the anchors."""
         mine = features @ F.normalize(slowed(trained.class_embedding, self.embedding_rate), dim=0)  # [b]
         heights = torch.einsum("bd,crd->bcr", features, fixed.chords)
         # Of a chord of mixtures, the sum of squares: how much of the image lies in the span of the choir.
@@ -211,7 +236,7 @@ class Chorus(Method):
         # The client's own voice is in its own choir, in an amount that the chord does not tell: that choir is left out.
         silent = (fixed.heard == 0) | (fixed.own == 1)
         negatives = negatives.masked_fill(silent, -torch.inf)
-        logits = self.scale * torch.cat([mine[:, None] - self.margin, negatives], dim=1)
+        logits = self.scale * torch.cat([mine[:, None] - self.margin, negatives, features @ fixed.anchors.T], dim=1)
         loss = torch.logsumexp(logits, dim=1) - logits[:, 0]
         return {"loss": loss * fixed.heard.min() if self.enrol_first else loss, "cosine": mine}
 
@@ -231,7 +256,7 @@ class Chorus(Method):
             heard[choir] = 1
         step = next_step(received.mean("backbone"), server.last_step, self.momentum)
         turn, kept = (server.grouping + 1) % self.groupings, step if self.momentum else None
-        return Server(moved(server.backbone, step), chords, heard, server.clients, turn, kept)
+        return Server(moved(server.backbone, step), chords, heard, server.clients, turn, kept, server.anchors)
 
     def monitors(self, server: Server) -> dict[str, float]:
         sung = server.chords[server.heard.nonzero().flatten()].flatten(0, 1)

@@ -126,6 +126,11 @@ def _table1(scale: Scale) -> Sequence[Row]:
         ),
         Row("FedFV, momentum", FedFV(**HASTENED), training=hastened),
         Row("chorus, choirs of 8, 4 groupings, momentum", Chorus(choir=8, groupings=4, **HASTENED), training=hastened),
+        Row(
+            "chorus, choirs of 8, 4 groupings, momentum, anchors",
+            Chorus(choir=8, groupings=4, anchors=min(1000, scale.run.data.public), **HASTENED),
+            training=hastened,
+        ),
         Row("chorus, choirs of 4, 2 groupings, momentum", Chorus(choir=4, groupings=2, **HASTENED), training=hastened),
         Row(
             "chorus, choirs of 8, 4 groupings, momentum, three times the rounds",

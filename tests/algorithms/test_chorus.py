@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from coalface.algorithms.chorus import Chorus, Fixed, Private, Server, Trained
+from coalface.data.public import Public
 from coalface.federation import Rounds
 from coalface.models.net import Net, Weights
 from coalface.privacy.audits import recovery, simulate
@@ -143,8 +146,42 @@ def test_enrolment_calls_choirs_that_are_silent_and_trains_nobody() -> None:
     chords = torch.eye(8)[:4, None]
     trained = Trained(Weights({}, {}), voice, torch.zeros(8), torch.ones(1))
     for heard, trains in ((server.heard, False), (torch.ones(4), True)):
-        loss = method.among_choirs(images, trained, Fixed(chords, heard, torch.tensor([0.0, 0, 0, 1])))["loss"]
-        assert bool(loss.any()) is trains
+        fixed = Fixed(chords, heard, torch.tensor([0.0, 0, 0, 1]), anchors=chords[:0, 0])
+        assert bool(method.among_choirs(images, trained, fixed)["loss"].any()) is trains
+
+
+def test_anchors_are_negatives_beside_the_chords() -> None:
+    """An image on its own voice, with one other choir and two anchors at right angles: e⁴ among e⁴ + 3."""
+    method, basis = Chorus(choir=4, scale=4.0, anchors=2), torch.eye(8)
+    trained = Trained(Weights({}, {}), basis[0], torch.zeros(8), torch.ones(1))
+    fixed = Fixed(basis[:2, None], torch.ones(2), own=torch.tensor([1.0, 0]), anchors=basis[4:6])
+    loss = method.among_choirs(basis[:1], trained, fixed)["loss"]
+    assert loss.item() == pytest.approx(math.log((math.exp(4) + 3) / math.exp(4)), rel=1e-5)
+
+
+def test_anchors_are_public_people_and_drawn_anew_for_each_round(net: Net) -> None:
+    start, clients = net.fresh(0), noise_population(8)  # three public people
+    method, luck = Chorus(choir=4, anchors=2), torch.Generator().manual_seed(0)
+    with pytest.raises(ValueError, match="anchors=2 are public people, and there are none: set data.public"):
+        method.check(replace(clients, public=Public()))
+    with pytest.raises(ValueError, match="anchors=4 are public people, and there are 3"):
+        replace(method, anchors=4).check(clients)
+    head = 3 * torch.eye(net.embedding)[:3]
+    server = method.begin(net, start, replace(clients, public=replace(clients.public, head=head)), luck)
+    assert server.anchors is not None and torch.equal(server.anchors, head / 3)  # directions
+    rounds = [method.open_round(server, [0], luck).argmax(dim=1).tolist() for _ in range(8)]
+    assert all(len(set(drawn)) == 2 for drawn in rounds) and len({tuple(drawn) for drawn in rounds}) > 1
+    unnamed = method.begin(net, start, clients, luck)  # weights from a file come without a classifier
+    assert unnamed.anchors is not None and unnamed.anchors.norm(dim=1).tolist() == pytest.approx([1] * 3)
+    assert Chorus(choir=4).begin(net, start, clients, luck).anchors is None
+
+
+def test_a_client_knows_how_many_anchors_it_will_be_sent(net: Net) -> None:
+    """Without a public face, it works out a broadcast of the right shapes: what differs is refused."""
+    method, luck = Chorus(choir=4, anchors=2), torch.Generator().manual_seed(0)
+    server = method.begin(net, net.fresh(0), replace(noise_population(8), public=Public()), luck)
+    shown = method.broadcast(server, method.open_round(server, [0], luck), 0)
+    assert shown.anchors.shape == (2, net.embedding)
 
 
 def test_chords_that_were_heard_are_watched() -> None:

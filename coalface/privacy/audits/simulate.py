@@ -85,7 +85,7 @@ def choirs(method: Chorus, embeddings_PD: Tensor, rounds: int, generator: torch.
         parts = torch.randn(people, rows, generator=generator) if method.parts else torch.ones(people, 1)
         received = Received(chorus.Upload, partial(method.group, server))
         for client in range(people):
-            broadcast = method.broadcast(server, None, client)
+            broadcast = method.broadcast(server, silent[:0, 0], client)
             trained = chorus.Trained(NOTHING, embeddings_PD[client], torch.zeros(dimensions), parts[client])
             received.add(client, method.upload(broadcast, trained, ONE_FACE))
         server = method.server_round(server, received)
@@ -114,7 +114,8 @@ def groupings(method: Chorus, embeddings_PD: Tensor, generator: torch.Generator)
         received = Received(chorus.Upload, partial(method.group, server))
         for client in range(people):
             trained = chorus.Trained(NOTHING, embeddings_PD[client], noise_PD[client], torch.ones(1))
-            received.add(client, method.upload(method.broadcast(server, None, client), trained, ONE_FACE))
+            broadcast = method.broadcast(server, sums[:0], client)
+            received.add(client, method.upload(broadcast, trained, ONE_FACE))
             members[method.group(server, client), client] = 1
         everybody = members.sum(dim=1).int().tolist()
         for choir, chord in received.whole_groups("chord", everybody.__getitem__).items():
