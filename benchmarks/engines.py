@@ -81,11 +81,12 @@ class Work:
         last = self.device.type == "cuda" and self.net.numerics.channels_last
         return images.contiguous(memory_format=torch.channels_last) if last else images
 
-    def module(self) -> torch.nn.Module:
+    def module(self) -> Any:
         """An ordinary module of these weights."""
         module = self.net.module(self.start.map(lambda leaf: leaf.clone())).requires_grad_()
         last = self.device.type == "cuda" and self.net.numerics.channels_last
-        return module.to(memory_format=torch.channels_last) if last else module
+        module = module.to(memory_format=torch.channels_last) if last else module
+        return torch.compile(module, dynamic=False) if self.net.numerics.compiled else module
 
 
 def central(work: Work) -> Iterator[int]:
@@ -165,14 +166,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, nargs="+", default=[1, 3, 10])
     parser.add_argument("--images", type=int, help="of a client (default: 30 at 64 pixels, 48 at 112)")
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="tf32")
+    parser.add_argument("--compiled", action="store_true", help="all of them, central training too, by torch.compile")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement (default: 3)")
     parser.add_argument("--no-loops", action="store_true", help="central training and coalface only")
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args()
     name = ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
-    device, numerics = torch.device(name), Numerics(options.precision)
+    device, numerics = torch.device(name), Numerics(options.precision, compiled=options.compiled)
     numerics.switch_on()
-    stem = f"engines_{name}_{options.precision}"
+    stem = f"engines_{name}_{options.precision}" + ("_compiled" if options.compiled else "")
     rows = already(options.out / f"{stem}.json", device)
     for model in options.models:
         for clients in options.clients:

@@ -35,6 +35,7 @@ SETTINGS = {
     "tf32, channels first": Numerics("tf32", channels_last=False),
     "tf32, not tuned": Numerics("tf32", autotune=False),
     "bf16": Numerics("bf16"),
+    "bf16, compiled": Numerics("bf16", compiled=True),
 }
 STAGES = {"start": "start", "method": "fedfv", "central": "central"}
 

@@ -1,6 +1,6 @@
 """Seconds that the papers' federations take: FedFV's 15,000 rounds of 8 phones, FedFace's 200 rounds of 1,000.
 
-    python benchmarks/paper_rounds.py --device cuda --precision bf16
+    python benchmarks/paper_rounds.py --device cuda --precision bf16 --compiled
 
 A stretch of rounds is timed after a warm-up and multiplied; start, faces and evaluation are not in it. Pixels are
 noise: what is timed does not depend on them.
@@ -66,18 +66,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda",), default="cuda")
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="tf32")
+    parser.add_argument("--compiled", action="store_true", help="by torch.compile")
     parser.add_argument("--papers", nargs="+", choices=tuple(PAPERS), default=list(PAPERS))
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args()
-    device, numerics = torch.device(options.device), Numerics(options.precision)
+    device, numerics = torch.device(options.device), Numerics(options.precision, compiled=options.compiled)
     numerics.switch_on()
     rows = [seconds(paper, device, numerics) for paper in options.papers]
     result = {"precision": options.precision, "rows": rows, **provenance.describe(device)}
     options.out.mkdir(parents=True, exist_ok=True)
-    stem = options.out / f"paper_rounds_{options.precision}"
+    arithmetic = options.precision + ("_compiled" if options.compiled else "")
+    stem = options.out / f"paper_rounds_{arithmetic}"
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     cells = [[f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
-    made = f"{options.precision}; {result['hardware']}, {result['date']}, commit {result['commit']}."
+    made = f"{arithmetic.replace('_', ', ')}; {result['hardware']}, {result['date']}, commit {result['commit']}."
     stem.with_suffix(".md").write_text(f"{markdown_table(cells, list(rows[0]))}\n\n{made}\n")
     print(stem.with_suffix(".md").read_text())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -123,8 +124,19 @@ class Net:
             return _called(module, weights.parameters, weights.statistics, *inputs)
         with self.numerics.autocast():
             parameters = self.numerics.laid_out(weights.parameters)
-            outputs = _called(module, parameters, weights.statistics, *inputs)
+            call = self._compiled if self._compiles(module, *parameters.values(), *inputs) else partial(_called, module)
+            outputs = call(parameters, weights.statistics, *inputs)
             return _pytree.tree_map(lambda leaf: leaf.to(inputs[0].dtype), outputs)
+
+    def _compiles(self, module: torch.nn.Module, *tensors: Tensor) -> bool:
+        """Passes that are trained by, and come again and again in a few shapes; stacks of models are vmap's matter."""
+        if not self.numerics.compiled or not torch.is_grad_enabled() or module is not self._by_running_statistics:
+            return False
+        return not any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
+
+    @cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        return torch.compile(partial(_called, self._by_running_statistics), dynamic=False)
 
     def _check_names(self, weights: Weights) -> None:
         # A tensor left out would silently be taken from the empty module, and fail far from here.
