@@ -3,7 +3,7 @@
     python benchmarks/paper_rounds.py --device cuda --precision bf16 --compiled
 
 A stretch of rounds is timed after a warm-up and multiplied; start, faces and evaluation are not in it. Pixels are
-noise: what is timed does not depend on them.
+noise: what is timed does not depend on them. The row of the other paper stays if it is of the same machine.
 """
 
 from __future__ import annotations
@@ -72,15 +72,23 @@ def main() -> None:
     options = parser.parse_args()
     device, numerics = torch.device(options.device), Numerics(options.precision, compiled=options.compiled)
     numerics.switch_on()
-    rows = [seconds(paper, device, numerics) for paper in options.papers]
-    result = {"precision": options.precision, "rows": rows, **provenance.describe(device)}
-    options.out.mkdir(parents=True, exist_ok=True)
-    arithmetic = options.precision + ("_compiled" if options.compiled else "")
-    stem = options.out / f"paper_rounds_{arithmetic}"
-    stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    commit = {"commit": provenance.describe(device)["commit"]}
+    rows = [seconds(paper, device, numerics) | commit for paper in options.papers]
+    write(options.out, options.precision + ("_compiled" if options.compiled else ""), rows, provenance.describe(device))
+
+
+def write(out: Path, arithmetic: str, rows: list[dict[str, Any]], made: dict[str, Any]) -> None:
+    """As numbers and as a table."""
+    stem = out / f"paper_rounds_{arithmetic}"
+    before = json.loads(stem.with_suffix(".json").read_text()) if stem.with_suffix(".json").exists() else {}
+    now = {row["paper"] for row in rows}
+    if before.get("hardware") == made["hardware"]:
+        rows = sorted(rows + [row for row in before["rows"] if row["paper"] not in now], key=lambda row: row["paper"])
+    out.mkdir(parents=True, exist_ok=True)
+    stem.with_suffix(".json").write_text(json.dumps({"arithmetic": arithmetic, "rows": rows, **made}, indent=1) + "\n")
     cells = [[f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
-    made = f"{arithmetic.replace('_', ', ')}; {result['hardware']}, {result['date']}, commit {result['commit']}."
-    stem.with_suffix(".md").write_text(f"{markdown_table(cells, list(rows[0]))}\n\n{made}\n")
+    where = f"{arithmetic.replace('_', ', ')}; {made['hardware']}, {made['date']}."
+    stem.with_suffix(".md").write_text(f"{markdown_table(cells, list(rows[0]))}\n\n{where}\n")
     print(stem.with_suffix(".md").read_text())
 
 
