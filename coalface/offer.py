@@ -29,6 +29,7 @@ DECLINED = {  # why a client declines; only these words enter a ledger
     "public": "it does not hold the public set of this federation",
     "open": "it takes part in secure sums only",
     "secure": "the secure sum would not protect it as it insists",
+    "noise": "the sum would carry less noise than it insists on",
     "norm": "its own update is longer than rounds.max_norm",
     "range": "its update does not fit into the secure sum: raise privacy.value_bound or privacy.most_images",
     "limit": "a limit of its own is reached",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,10 +21,11 @@ from coalface import tree, wire
 from coalface.config import method_name
 from coalface.local import client_round
 from coalface.offer import Declined, Offer
+from coalface.privacy.noise import clip
 from coalface.private_store import PrivateStore
 from coalface.registry import Client, Limits
-from coalface.store import write_atomically
-from coalface.terms import PROTOCOL, Terms, fingerprint
+from coalface.store import own_secret, write_atomically
+from coalface.terms import PROTOCOL, NoiseTerms, Terms, fingerprint
 
 if TYPE_CHECKING:
     from coalface.secure_participant import SecureParticipant
@@ -93,7 +93,7 @@ class Participant:
             self.seed(federation),
             offer.terms.client,
         )
-        upload = _to(result.upload, torch.device("cpu"))
+        upload = _clipped(_to(result.upload, torch.device("cpu")), offer.terms.noise)
         data = self._masked(offer, received, upload, sealed) if offer.terms.secure.min_cohort else wire.encode(upload)
         spent = Spent(
             spent.rounds + 1,
@@ -134,7 +134,7 @@ class Participant:
         except wire.Refused as reason:
             log.warning("this client leaves itself out: %s", reason)
             raise Declined("norm") from reason
-        return self._protected(lambda secure: secure.mask(offer.terms.secure, upload, sealed))
+        return self._protected(lambda secure: secure.mask(offer.terms, upload, sealed))
 
     def _protected(self, act: Callable[[SecureParticipant], bytes]) -> bytes:
         from coalface import secure_participant  # noqa: PLC0415  (cryptography is optional)
@@ -171,6 +171,11 @@ class Participant:
         if self.client.secure_sum.require and open_:
             log.warning("what leaves would be seen by the server, and secure_sum.require in client.toml says no")
             raise Declined("open")
+        noise, seen = offer.terms.noise, wire.disclosure(offer.terms.method.types.upload)
+        grouped = any(row.seen is wire.Seen.GROUPED for row in seen)
+        if not self.client.noise.suffices(noise.noise, noise.group_noise, noise.in_shares, grouped):
+            log.warning("sums would carry %s, and noise in client.toml insists on more", noise)
+            raise Declined("noise")
         self._offered = (text, offer)
         return offer
 
@@ -180,13 +185,9 @@ class Participant:
         return Path(self.client.state) / federation
 
 
-def own_secret(file: Path) -> bytes:
-    """Where this client's private randomness comes from: 256 bits, drawn once, that only the owner can read."""
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(mode=0o600)
-        file.write_bytes(secrets.token_bytes(32))
-    return file.read_bytes()
+def _clipped(upload: wire.Upload, noise: NoiseTerms) -> wire.Upload:
+    """No longer than noise of this size can hide; how many images there are is not told either."""
+    return clip(upload, noise.clip, noise.group_clip)[0] if noise.clip else upload
 
 
 def _to(message: Any, device: torch.device) -> Any:

@@ -11,6 +11,8 @@
                                               rounds = 1000
                                               [secure_sum]
                                               require = true
+                                              [noise]
+                                              least = 0.3
 
 Paths are relative to the file that holds them.
 """
@@ -112,6 +114,22 @@ class Insisted:
 
 
 @dataclass(frozen=True)
+class InsistedNoise:
+    """What a client insists on of the noise on sums that it is in: rounds with less are declined."""
+
+    least: float = 0.0  # standard deviation on the cohort's sum, over the clip
+    least_in_group: float = 0.0  # the same on a group's sum, where the method has groups
+    in_shares: bool = False  # only noise that clients add themselves counts: a server's is a promise
+
+    def suffices(self, noise: float, group_noise: float, in_shares: bool, grouped: bool) -> bool:
+        """Whether a round with this noise is accepted; ``grouped``: the method sums in groups too."""
+        if not self.least and not self.least_in_group:
+            return True
+        enough = noise >= self.least and (not grouped or group_noise >= self.least_in_group)
+        return enough and (in_shares or not self.in_shares)
+
+
+@dataclass(frozen=True)
 class Client:
     """client.toml: who I am, where my data is, what I agree to, and how much of it."""
 
@@ -128,6 +146,7 @@ class Client:
     accept: tuple[str, ...] = ()  # "METHOD FINGERPRINT", as `coalface list` shows them
     limits: Limits = field(default_factory=Limits)
     secure_sum: Insisted = field(default_factory=Insisted)
+    noise: InsistedNoise = field(default_factory=InsistedNoise)
     seed: int = -1  # for rehearsals only: whoever knows it knows every random choice of this client
 
     @classmethod

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from coalface import wire
 from coalface.privacy.layout import UploadLayout
+from coalface.privacy.noise import Noise, of_this_machine
 from coalface.privacy.secagg.client import Client as Session
 from coalface.privacy.secagg.fixed_point import OutOfRange
 from coalface.privacy.secagg.messages import (
@@ -24,7 +25,7 @@ from coalface.privacy.secagg.node_keys import EcdsaKey, is_signed, read_members
 from coalface.privacy.secagg.rules import Refusal, Rules
 from coalface.registry import Client
 from coalface.store import write_atomically
-from coalface.terms import SecureTerms, Terms
+from coalface.terms import NoiseTerms, SecureTerms, Terms
 
 log = logging.getLogger("coalface.client")
 
@@ -80,9 +81,9 @@ class SecureParticipant:
         """Part of the session."""
         return encode(self._in_session().share(decode(Roster, data)))
 
-    def mask(self, secure: SecureTerms, upload: wire.Upload, sealed: bytes) -> bytes:
+    def mask(self, terms: Terms, upload: wire.Upload, sealed: bytes) -> bytes:
         """The upload under masks, with what it reveals beside it; OutOfRange if a number does not fit."""
-        opening, session = self._opening, self._in_session()
+        opening, session, secure = self._opening, self._in_session(), terms.secure
         layout = UploadLayout(
             upload,
             opening.cohort,
@@ -90,6 +91,7 @@ class SecureParticipant:
             secure.value_bound,
             secure.most_images,
             rules_of(secure).needed(opening.cohort),
+            share_of(terms.noise),
         )
         masked = session.mask(decode(Inbox, sealed), *layout.vectors(upload, {}, session.me))
         return encode(Sent(masked, wire.encode_fields(upload, layout.revealed)))
@@ -122,6 +124,14 @@ def _stay_in_groups(file: Path, mine: list[tuple[int, ...]], group: tuple[int, .
         write_atomically(file, json.dumps(mine).encode())
     elif (before := [tuple(members) for members in json.loads(file.read_text())]) != mine:
         raise Refusal(f"this client's groups were {before} first, and now would be {mine}")
+
+
+def share_of(noise: NoiseTerms) -> Noise | None:
+    """A client's share of the noise, from its own machine; None where the server adds it, or nobody."""
+    if not noise.in_shares:
+        return None
+    whole, in_group = noise.noise * noise.clip, noise.group_noise * noise.group_clip
+    return Noise(whole, in_group, 0.0, noise.clip, noise.group_clip, of_this_machine)
 
 
 def rules_of(secure: SecureTerms) -> Rules:

@@ -61,8 +61,8 @@ class Remote(Protocol):
     def engine(self, run: Run | DetectionRun, stage: Stage, population: Population) -> Engine:
         """The engine that calls them; ``population`` is the roster, with what is public before the first round."""
 
-    def sums(self, run: Run | DetectionRun, engine: Engine) -> Sums | None:
-        """How their uploads are summed; None adds them up in the open."""
+    def sums(self, run: Run | DetectionRun, engine: Engine, stage: Stage) -> Sums | None:
+        """How their uploads are summed, going on from the stage's records; None adds them up in the open."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,11 @@ class Stages:
     def check_method(self) -> None:
         """Refuse privacy or an engine that the method cannot have, before a face is drawn or read."""
         run, name = self.run, method_name(self.run.method)
-        if self.remote and run.privacy.dp.noise:
-            raise ConfigError("privacy.dp adds noise in simulations only so far: leave it out, or run here")
+        if self.remote and run.privacy.dp.clip_quantile:
+            raise ConfigError(
+                f"privacy.dp.clip_quantile={run.privacy.dp.clip_quantile:g} moves the clip, and real clients agree to "
+                "one: set it to 0, and privacy.dp.clip to what a simulation found"
+            )
         run.privacy.check_method(run.method, name)
         refusal = why_not(run.method)
         if self.engine == "stacked" and refusal:
@@ -94,7 +97,7 @@ class Stages:
         taking_part = run.method.clients(clients)
         cohort = min(run.rounds.cohort or len(taking_part), len(taking_part))
         run.privacy.check(run.method, method_name(run.method), cohort, len(taking_part))
-        if self.remote is None:
+        if self.remote is None or run.privacy.dp.noise:
             protected(run.privacy, run.method, taking_part, run.rounds)
 
     def centrally(self, title: str, folder: Path, plan: Central, population: Population, start: Weights) -> Outcome:
@@ -132,6 +135,8 @@ class Stages:
         if main and self.run.faults.any():
             engine = Faulty(engine, self.run.faults)
         resumed = stage.resume()
+        in_simulation = lambda: protected(privacy, method, population, rules, stage)  # noqa: E731
+        sums = remote.sums(self.run, engine, stage) if remote else in_simulation()
         federation = Federation(
             method,
             self.net,
@@ -142,7 +147,7 @@ class Stages:
             self.run.seed,
             stage,
             evaluate=lambda server: self.scores(method, server, here),
-            sums=remote.sums(self.run, engine) if remote else protected(privacy, method, population, rules, stage),
+            sums=sums,
         )
         if resumed is None:
             done, server = 0, method.begin(self.net, start, population, seeding.generator(self.run.seed, "begin"))

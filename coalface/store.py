@@ -14,6 +14,7 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -146,6 +147,15 @@ class Stage:
                 if path.name.startswith("aside-") or int(path.name) > round_:
                     shutil.rmtree(path)
             self.private.rewind(round_)
+
+
+def own_secret(file: Path) -> bytes:
+    """Where a machine's private randomness comes from: 256 bits, drawn once, that only the owner can read."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+        file.write_bytes(secrets.token_bytes(32))
+    return file.read_bytes()
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -14,7 +14,7 @@ from coalface.method import Method
 from coalface.models.detector import detector
 from coalface.models.net import Net
 
-PROTOCOL = 2  # counts up when messages change
+PROTOCOL = 3  # counts up when messages change
 MOST_CLASSES = 10_000_000  # the shapes of a broadcast may grow with them
 
 
@@ -27,6 +27,23 @@ class SecureTerms:
     value_bound: float = 0.0  # the largest number in an upload
     most_images: int = 0  # the most that a client may hold, where images weigh
     max_norm: float = 0.0  # a client leaves a longer upload out itself, as nobody else can; 0 sets no bound
+
+
+@dataclass(frozen=True)
+class NoiseTerms:
+    """How long an upload may be, and how much noise its sum carries; ``clip`` 0: as long as it is, and none."""
+
+    clip: float = 0.0
+    group_clip: float = 0.0
+    noise: float = 0.0  # standard deviation of the noise on the cohort's sum, over the clip
+    group_noise: float = 0.0  # the same on a group's sum
+    in_shares: bool = False  # the clients add it, under the masks; otherwise the server says that it does
+
+    def __post_init__(self) -> None:
+        if min(self.clip, self.group_clip, self.noise, self.group_noise) < 0:
+            raise ValueError("clips and noise are at least 0")
+        if (self.noise or self.group_noise or self.in_shares) and not (self.clip and self.group_clip):
+            raise ValueError("noise without a clip protects nobody")
 
 
 @dataclass(frozen=True)
@@ -47,6 +64,7 @@ class Terms:
     identities: int  # how many it holds
     public: str = ""  # hash of the public set, where clients hold one
     secure: SecureTerms = field(default_factory=SecureTerms)
+    noise: NoiseTerms = field(default_factory=NoiseTerms)
 
     def to_json(self) -> str:
         return json.dumps(to_json(self))

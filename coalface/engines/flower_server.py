@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flwr.serverapp.grid import Grid
 
@@ -18,10 +19,13 @@ from coalface.engines.engine import Engine, Reply, Task
 from coalface.engines.flower import AtHome, Flower
 from coalface.engines.sequential import Sequential
 from coalface.federation import QuorumError
-from coalface.gathering import Sums
+from coalface.gathering import Plain, Sums
 from coalface.method import Method
-from coalface.store import Stage, write_atomically
-from coalface.terms import PROTOCOL, SecureTerms, Terms
+from coalface.store import Stage, own_secret, write_atomically
+from coalface.terms import PROTOCOL, NoiseTerms, SecureTerms, Terms
+
+if TYPE_CHECKING:
+    from coalface.privacy.secure_sum import SecureSums
 
 log = logging.getLogger("coalface.server")
 
@@ -62,10 +66,22 @@ class Fleet:
             return flower
         return Sequential(run.method.clients(collected(flower, run, self.roster)), stage.private)
 
-    def sums(self, run: Run | DetectionRun, engine: Engine) -> Sums | None:
+    def sums(self, run: Run | DetectionRun, engine: Engine, stage: Stage) -> Sums | None:
         """Part of ``stages.Remote``."""
-        if not run.privacy.secure_sum:
-            return None
+        inner = self._masked(run, engine) if run.privacy.secure_sum else None
+        if not run.privacy.dp.noise:
+            return inner
+        from coalface.privacy.dp import Machines, PrivateSums  # noqa: PLC0415  (dp-accounting is optional)
+
+        rules, clients = run.privacy.without_norms(run.rounds), len(self.roster)
+        secret = int.from_bytes(own_secret(stage.folder / "noise.secret"), "big")
+        cohort = min(run.rounds.cohort or clients, clients)
+        machines = Machines(secret, stage.folder / "told.jsonl")
+        sums = PrivateSums(run.privacy.dp, rules, inner or Plain(rules), run.method, cohort, clients, machines)
+        sums.restore(stage.rounds(), stage.ledger())
+        return sums
+
+    def _masked(self, run: Run | DetectionRun, engine: Engine) -> SecureSums:
         from coalface.engines.flower_secure import FlowerParties  # noqa: PLC0415  (cryptography is optional)
         from coalface.privacy.secagg.rules import Rules  # noqa: PLC0415
         from coalface.privacy.secure_sum import SecureSums  # noqa: PLC0415
@@ -74,10 +90,10 @@ class Fleet:
             raise ConfigError("a server that collects everybody's faces has nothing left to hide: no secure sum")
         privacy = run.privacy
         return SecureSums(
-            run.rounds,
+            privacy.without_norms(run.rounds),
             Rules(min_cohort=privacy.min_cohort, threshold=privacy.threshold),
             privacy.value_bound,
-            privacy.most_images,
+            privacy.largest_weight(),
             meet=lambda task, openings, layout: FlowerParties(engine, self.keys, task, openings, layout),
         )
 
@@ -116,10 +132,10 @@ def _nothing(client: int) -> wire.Broadcast:
 
 def terms(run: Run | DetectionRun, roster: Population, client: int, public: str = "") -> Terms:
     """What one client is told. The run's seed is not in it: clients draw their own numbers."""
-    privacy = run.privacy
-    secure = SecureTerms(
-        privacy.min_cohort, privacy.threshold, privacy.value_bound, privacy.most_images, run.rounds.max_norm
-    )
+    privacy, dp = run.privacy, run.privacy.dp
+    bound = privacy.without_norms(run.rounds).max_norm
+    secure = SecureTerms(privacy.min_cohort, privacy.threshold, privacy.value_bound, privacy.largest_weight(), bound)
+    noise = NoiseTerms(dp.clip, dp.group_clip, dp.noise, dp.group_noise, dp.where == "distributed")
     return Terms(
         protocol=PROTOCOL,
         method=run.method,
@@ -135,6 +151,7 @@ def terms(run: Run | DetectionRun, roster: Population, client: int, public: str 
         identities=len(roster.clients[client]),
         public=public,
         secure=secure if privacy.secure_sum else SecureTerms(),
+        noise=noise if dp.noise else NoiseTerms(),
     )
 
 

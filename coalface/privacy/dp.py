@@ -9,46 +9,61 @@
     losses   are not told: they are measured on private images, and no noise covers them.
 
 In a simulation noise comes from the run's seed, so that a resumed run repeats the round that was cut short and tells
-nothing twice. Whoever knows the seed can take it away again: on real machines noise is the machine's own.
+nothing twice. Whoever knows the seed can take it away again: on real machines (``Machines``) noise is a machine's own,
+clients clip their uploads themselves, and a round that is told again after a crash is charged again.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, exp, floor, inf, sqrt
-from typing import TYPE_CHECKING, Any, Literal
+from math import ceil, exp, sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from coalface import seeding, tree, wire
+from coalface import seeding, wire
 from coalface.engines.engine import Reply, Task
 from coalface.federation import Rounds
 from coalface.gathering import BudgetSpent, Gathered, Gathering, Plain, checked
 from coalface.method import Method
 from coalface.privacy.account import Account, combined
+from coalface.privacy.noise import Noise, clip, seeded
 from coalface.privacy.settings import DP, revealed
 
 if TYPE_CHECKING:
     from coalface.privacy.secure_sum import SecureSums
 
-Part = Literal["summed", "grouped", "losses"]
 CLIP_RATE = 0.2  # of the adaptive clip, as in Andrew et al. 2021
 IN_CLIP = "in_clip"
-FINEST = 4.0  # quanta in a share's standard deviation: then a sum of discrete Gaussians is one, to 1e-60
+
+
+@dataclass(frozen=True)
+class Machines:
+    """What the server has of its own where clients are on machines of their own."""
+
+    secret: int  # its noise comes from, so that nobody else can take it away
+    journal: Path  # every sum that was told, and of whom: written before it is used
 
 
 class PrivateSums:
-    """A way to sum (``gathering.Sums``) around another one."""
+    """A way to sum (``gathering.Sums``) around another one. Without ``machines``, clients are simulated."""
 
     def __init__(
-        self, settings: DP, rounds: Rounds, inner: Plain | SecureSums, method: Method, cohort: int, clients: int
+        self,
+        settings: DP,
+        rounds: Rounds,
+        inner: Plain | SecureSums,
+        method: Method,
+        cohort: int,
+        clients: int,
+        machines: Machines | None = None,
     ) -> None:
-        self.settings, self.rounds, self.inner = settings, rounds, inner
+        self.settings, self.rounds, self.inner, self.machines = settings, rounds, inner, machines
         self.clip = settings.clip  # of the coming round
         self.of_bits = cohort / 20 if settings.clip_quantile else 0.0  # noise on how many were under the clip
         if self.of_bits and 2 * self.of_bits <= settings.noise:
@@ -73,9 +88,12 @@ class PrivateSums:
             )
 
     def restore(self, rounds: Sequence[Mapping[str, Any]], ledger: Iterable[Mapping[str, Any]]) -> None:
-        """Go on from a run's records."""
-        if self.account is not None:
+        """Go on from a run's records; on real machines from the journal, which no crash takes back."""
+        if self.account is not None and self.machines is None:
             self.account.restore(rounds, ledger)
+        elif self.account is not None and self.machines is not None and self.machines.journal.exists():
+            for line in self.machines.journal.read_text().splitlines():
+                self.account.charge(json.loads(line)["clients"])
         done = [row["privacy"] for row in rounds if not row["void"]]
         if done:
             self.clip = done[-1]["next_clip"]
@@ -99,7 +117,21 @@ class PrivateSums:
         if self.settings.where == "central":
             return None
         summed, grouped = self.deviations()
-        return Noise(summed, grouped, self.of_bits, self.clip, self.settings.group_clip, task)
+        return Noise(summed, grouped, self.of_bits, self.clip, self.settings.group_clip, seeded(task))
+
+    def charge(self, task: Task, clients: list[int]) -> dict[str, float]:
+        """One more sum is told, over these clients; ε by now."""
+        if self.account is None:
+            return {}
+        if self.machines is not None:
+            entry = json.dumps({"round": task.round, "attempt": task.attempt, "clients": clients})
+            with self.machines.journal.open("a") as journal:
+                journal.write(f"{entry}\n")
+                journal.flush()
+                os.fsync(journal.fileno())
+        self.account.charge(clients)
+        told = {"epsilon": self.account.readers(), "delta": self.account.delta}
+        return told if self.settings.where == "central" else {**told, "epsilon_server": self.account.server()}
 
 
 class PrivateGathering:
@@ -111,6 +143,8 @@ class PrivateGathering:
 
     def count_in(self, reply: Reply, expected: wire.Upload) -> str:
         """Clip, then count in; what does not concern the sums is left out."""
+        if self.sums.machines is not None and not isinstance(self.sums.inner, Plain):
+            return self.inner.count_in(reply, expected)  # under masks: the client has clipped it itself
         known = wire.Known()
         outcome, upload = checked(reply, expected, self.sums.rounds, known)
         if upload is None:
@@ -125,7 +159,8 @@ class PrivateGathering:
         received = gathered.received
         if received is None or len(received.clients) < ceil(sums.rounds.quorum * self.cohort):
             return Gathered(None)
-        luck = seeding.generator(self.task.seed, "noise", self.task.round, self.task.attempt)
+        seed = sums.machines.secret if sums.machines else self.task.seed
+        luck = seeding.generator(seed, "noise", self.task.round, self.task.attempt)
         central = sums.settings.where == "central"
         if central:
             grouped = {
@@ -140,90 +175,12 @@ class PrivateGathering:
             under += sums.of_bits * float(torch.randn((), generator=luck)) if central else 0.0
             share = under / len(received.clients) + 0.5
             sums.clip = self.clip * exp(-CLIP_RATE * (share - sums.settings.clip_quantile))
-        return Gathered(received, {}, {**self._told(received.clients), "clip": self.clip, "next_clip": sums.clip})
+        told = sums.charge(self.task, received.clients)
+        return Gathered(received, {}, {**told, "clip": self.clip, "next_clip": sums.clip})
 
     def told(self, reply: Reply) -> Reply:
         """Part of ``gathering.Gathering``."""
         return replace(self.inner.told(reply), images=0, losses={})
-
-    def _told(self, clients: list[int]) -> dict[str, float]:
-        account = self.sums.account
-        if account is None:
-            return {}
-        account.charge(clients)
-        told = {"epsilon": account.readers(), "delta": account.delta}
-        return told if self.sums.settings.where == "central" else {**told, "epsilon_server": account.server()}
-
-
-def clip(
-    upload: wire.Upload, bound: float, group_bound: float, known: wire.Known | None = None
-) -> tuple[wire.Upload, float]:
-    """The upload with its Summed fields together, and its SummedInGroup fields together, at most so long; counts 1.
-
-    And the norm of the Summed fields as it was. ``known`` are the squared norms of fields that were just checked.
-    """
-    fields: dict[str, Any] = {}
-    norms = {}
-    known = known or {}
-    for seen, most in ((wire.Seen.SUMMED, bound), (wire.Seen.GROUPED, group_bound)):
-        named = {row.field: getattr(upload, row.field) for row in wire.disclosure(type(upload)) if row.seen is seen}
-        squares = [known[name][1] if name in known else _square(value) for name, value in named.items()]
-        norms[seen] = sqrt(sum(squares))
-        factor = min(1.0, most / norms[seen]) if norms[seen] else 1.0
-        if factor < 1:
-            fields |= {name: tree.transform(lambda leaf, by=factor: leaf * by, value) for name, value in named.items()}
-    fields |= {row.field: 1 for row in wire.disclosure(type(upload)) if row.seen is wire.Seen.COUNT}
-    clipped: wire.Upload = dataclasses.replace(upload, **fields)  # type: ignore[type-var]  # subclasses are dataclasses
-    return clipped, norms[wire.Seen.SUMMED]
-
-
-def _square(value: Any) -> float:
-    squares = [leaf.detach().double().square().sum() for leaf in tree.leaves(value).values()]
-    return float(torch.stack(squares).sum()) if squares else 0.0
-
-
-@dataclass(frozen=True)
-class Noise:
-    """The clients' shares of a round's noise: whole standard deviations, in the units of the values."""
-
-    summed: float
-    grouped: float
-    losses: float
-    clip: float
-    group_clip: float
-    task: Task
-
-    def share(self, field: Part, among: int, words: int, quantum: float, client: int) -> NDArray[np.int64]:
-        """Discrete Gaussian noise on the grid. Rounding moves a clipped vector, and the noise is larger for it."""
-        whole = {"summed": self.summed, "grouped": self.grouped, "losses": self.losses}[field]
-        norm = {"summed": self.clip, "grouped": self.group_clip, "losses": inf}[field]  # ±1/2 is on the grid as it is
-        if not whole or not words:
-            return np.zeros(words, np.int64)
-        deviation = (1 + quantum * sqrt(words) / 2 / norm) * whole / sqrt(among) / quantum
-        if deviation < FINEST:
-            raise ValueError(
-                f"a share of noise of {deviation:.2g} quanta is too little to be Gaussian: "
-                "lower privacy.value_bound, or raise privacy.dp.noise"
-            )
-        seed = seeding.derive(self.task.seed, "noise", self.task.round, self.task.attempt, client, field)
-        return discrete_gaussian(deviation, words, np.random.Generator(np.random.Philox(seed)))
-
-
-def discrete_gaussian(deviation: float, count: int, luck: np.random.Generator) -> NDArray[np.int64]:
-    """Whole numbers n with probability in proportion to exp(−n²/2σ²), by rejection (Canonne, Kamath, Steinke 2020)."""
-    scale = floor(deviation) + 1
-    found: list[NDArray[np.int64]] = []
-    missing = count
-    while missing > 0:
-        draws = int(1.5 * missing) + 16
-        # The difference of two geometric numbers is a discrete Laplace number.
-        stop = 1 - exp(-1 / scale)
-        laplace = luck.geometric(stop, draws) - luck.geometric(stop, draws)
-        likely = np.exp(-((np.abs(laplace) - deviation**2 / scale) ** 2) / (2 * deviation**2))
-        kept = laplace[luck.random(draws) < likely][:missing]
-        found.append(kept)
-        missing -= len(kept)
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
 def _gaussian(total: Tensor, deviation: float, luck: torch.Generator) -> Tensor:

@@ -22,7 +22,7 @@ from coalface import tree, wire
 from coalface.privacy.secagg.fixed_point import FixedPoint, OutOfRange, Words
 
 if TYPE_CHECKING:
-    from coalface.privacy.dp import Noise
+    from coalface.privacy.noise import Noise
 
 LOSS_SLOTS = 8  # named parts of a loss; which part is in which slot is no secret
 LOSS_BOUND = 1000.0

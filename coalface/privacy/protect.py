@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from coalface.data.population import Population
@@ -23,15 +22,13 @@ def protected(
     stage: Stage | None = None,
 ) -> Sums | None:
     """How to sum by these settings, going on from a stage's records; None: in the open, and nothing is accounted."""
-    if privacy.dp.noise:
-        # A client that is left out for its norm would show in the number of those that counted; clipping is enough.
-        rules = replace(rules, max_norm=0.0)
+    rules = privacy.without_norms(rules)
     inner: Any = Plain(rules)
     if privacy.secure_sum:
         from coalface.privacy.secagg.rules import Rules
         from coalface.privacy.secure_sum import SecureSums
 
-        most = 1 if privacy.dp.noise else privacy.most_images or int(population.counts().max())
+        most = privacy.largest_weight() or int(population.counts().max())
         insisted = Rules(min_cohort=privacy.min_cohort, threshold=privacy.threshold)
         inner = SecureSums(rules, insisted, privacy.value_bound, most)
     if not privacy.dp.noise:

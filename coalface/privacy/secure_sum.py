@@ -32,7 +32,7 @@ from coalface.privacy.secagg.server import Server, Tampered, Total
 from coalface.received import Received
 
 if TYPE_CHECKING:
-    from coalface.privacy.dp import Noise
+    from coalface.privacy.noise import Noise
 
 Step = Literal["advertise", "share", "agree", "unmask"]
 Absent = Callable[[str, int], bool]  # whether a simulated client is silent at a step

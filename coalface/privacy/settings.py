@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from coalface import wire
 
 if TYPE_CHECKING:
+    from coalface.federation import Rounds
     from coalface.method import Method
 
 
@@ -60,6 +61,14 @@ class Privacy:
             raise ValueError(
                 "shares of noise hide nobody in the open: privacy.dp.where=distributed needs secure_sum=true"
             )
+
+    def without_norms(self, rules: Rounds) -> Rounds:
+        """Under noise nobody is left out for a long update: that would show in how many counted; clipping is enough."""
+        return replace(rules, max_norm=0.0) if self.dp.noise else rules
+
+    def largest_weight(self) -> int:
+        """Of a client in a secure sum; 0 asks the simulation. Under noise everybody weighs the same."""
+        return 1 if self.dp.noise else self.most_images
 
     def any(self) -> bool:
         """Whether anything is protected."""

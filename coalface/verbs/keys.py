@@ -35,6 +35,11 @@ megabytes = 0.0            # sent
 [secure_sum]
 require = false            # true: take part only where the server sees sums, and nobody's own update
 min_cohort = 16            # never be in a sum of fewer
+
+[noise]                    # for a guarantee of differential privacy
+least = 0.0                # on a sum, over the longest that one update may be; rounds with less are declined
+least_in_group = 0.0       # the same on a choir's sum
+in_shares = false          # true: only noise that the clients add counts, and not what the server says that it adds
 """
 
 

@@ -156,6 +156,24 @@ def test_a_secure_sum_of_processes_is_the_simulated_one(name: str, six: Fleet, t
 
 
 @pytest.mark.deploy
+def test_noise_in_shares_is_charged_for_every_sum_that_was_told(six: Fleet, tmp_path: Path) -> None:
+    """The server is killed and forgets a round; what that round told is charged all the same."""
+    noise = ["privacy.dp.noise=4", "privacy.dp.group_noise=4", "privacy.dp.where=distributed", "privacy.dp.delta=0.01"]
+    run = small_run("chorus", "data.clients=6", "method.choir=3", *SECURE, *noise, *LONG, "rounds.checkpoint_every=3")
+    out, file = tmp_path / "run", written(run, tmp_path)
+    server = six.serve(file, out)
+    until(lambda: len(rows(out, "rounds.jsonl")) >= 1)
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    finished(six.serve(file, out), six)
+    told, epsilons = rows(out, "told.jsonl"), [row["privacy"]["epsilon"] for row in rows(out, "rounds.jsonl")]
+    assert [row["round"] for row in told][-3:] == [1, 2, 3] and len(told) > 3
+    assert len(epsilons) == 3 and epsilons == sorted(epsilons)
+    report = result(out)["privacy"]
+    assert report["epsilon"] == report["epsilon_server"] == epsilons[-1]  # chords show who sang: no amplification
+
+
+@pytest.mark.deploy
 def test_a_client_killed_in_a_secure_sum_is_done_without(tmp_path: Path) -> None:
     """Its masks are removed by the shares that the others hold of its key; restarted, it is in a later sum again."""
     run = small_run("fedavg/shared-head", "data.clients=6", "rounds.rounds=500", "rounds.quorum=0.6", *SECURE, *LONG)

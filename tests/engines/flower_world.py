@@ -126,7 +126,7 @@ class Deployed(SmallRun):
         fleet = Fleet(nodes.link, nodes.link.nodes, roster, nodes.keys, patience=20)
         self.stage = Stage(folder, method.types.server, fleet.private(method), "small", torch.device("cpu"))
         self.engine = fleet.engine(settings, self.stage, self.population)  # type: ignore[assignment]
-        self.sums = fleet.sums(settings, self.engine)
+        self.sums = fleet.sums(settings, self.engine, self.stage)
         self.federation = folder / "federation"
         if method.holds_public:
             shutil.copy(folder / NAME, nodes.folder / NAME)

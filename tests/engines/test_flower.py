@@ -33,8 +33,9 @@ from coalface.engines.flower_node import NotAdmitted, attend
 from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.offer import DECLINED, Declined
-from coalface.participant import Participant, own_secret
+from coalface.participant import Participant
 from coalface.registry import Limits
+from coalface.store import own_secret
 from coalface.terms import PROTOCOL, Terms
 from coalface.verbs.keys import certify, key_pair
 from tests.conftest import noise_population

@@ -20,10 +20,10 @@ from coalface.federation import Rounds
 from coalface.gathering import Plain
 from coalface.local import Training
 from coalface.models.net import Net, Weights
-from coalface.privacy import dp
 from coalface.privacy.account import Account, combined
-from coalface.privacy.dp import PrivateSums, clip, discrete_gaussian
+from coalface.privacy.dp import PrivateSums
 from coalface.privacy.layout import UploadLayout
+from coalface.privacy.noise import Noise, clip, discrete_gaussian, seeded
 from coalface.privacy.protect import protected
 from coalface.privacy.secagg.rules import Rules
 from coalface.privacy.secure_sum import SecureSums
@@ -229,7 +229,7 @@ def test_noise_on_updates_alone_leaves_choirs_exact_and_has_no_epsilon(net: Net,
 def test_one_long_number_clipped_fits_into_the_fixed_point(bound: float, net: Net) -> None:
     """In float32 a vector of one number may come out of the clip a little longer than the clip."""
     task = Task(None, net, Training(), 0, 1, 0, lambda client: wire.Broadcast())  # type: ignore[arg-type]
-    noise = dp.Noise(bound, bound, 0.0, bound, bound, task)
+    noise = Noise(bound, bound, 0.0, bound, bound, seeded(task))
     for scale in (1.1, 3.0, 7.7, 1e3):
         long = Upload({"a": torch.tensor([-scale])}, torch.zeros(0), torch.tensor([scale]), 7)
         clipped, _ = clip(long, bound, bound)
@@ -239,7 +239,7 @@ def test_one_long_number_clipped_fits_into_the_fixed_point(bound: float, net: Ne
 
 def test_noise_is_another_for_each_client_and_each_part(net: Net) -> None:
     task = Task(None, net, Training(), 0, 1, 0, lambda client: wire.Broadcast())  # type: ignore[arg-type]
-    noise = dp.Noise(1.0, 1.0, 1.0, 1.0, 1.0, task)
+    noise = Noise(1.0, 1.0, 1.0, 1.0, 1.0, seeded(task))
     draws = [noise.share(part, 4, 50, 1e-4, client) for part in ("summed", "grouped") for client in (0, 1)]  # type: ignore[arg-type]
     assert len({draw.tobytes() for draw in draws}) == 4
     assert np.array_equal(noise.share("summed", 4, 50, 1e-4, 0), draws[0])
