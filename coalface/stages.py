@@ -135,8 +135,7 @@ class Stages:
         if main and self.run.faults.any():
             engine = Faulty(engine, self.run.faults)
         resumed = stage.resume()
-        in_simulation = lambda: protected(privacy, method, population, rules, stage)  # noqa: E731
-        sums = remote.sums(self.run, engine, stage) if remote else in_simulation()
+        sums = remote.sums(self.run, engine, stage) if remote else protected(privacy, method, population, rules, stage)
         federation = Federation(
             method,
             self.net,

@@ -72,11 +72,12 @@ class Fleet:
         if not run.privacy.dp.noise:
             return inner
         from coalface.privacy.dp import Machines, PrivateSums  # noqa: PLC0415  (dp-accounting is optional)
+        from coalface.privacy.journal import Journal  # noqa: PLC0415
 
         rules, clients = run.privacy.without_norms(run.rounds), len(self.roster)
         secret = int.from_bytes(own_secret(stage.folder / "noise.secret"), "big")
         cohort = min(run.rounds.cohort or clients, clients)
-        machines = Machines(secret, stage.folder / "told.jsonl")
+        machines = Machines(secret, Journal(stage.folder / "told.jsonl"))
         sums = PrivateSums(run.privacy.dp, rules, inner or Plain(rules), run.method, cohort, clients, machines)
         sums.restore(stage.rounds(), stage.ledger())
         return sums

@@ -15,12 +15,9 @@ clients clip their uploads themselves, and a round that is told again after a cr
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, exp, sqrt
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,6 +29,7 @@ from coalface.federation import Rounds
 from coalface.gathering import BudgetSpent, Gathered, Gathering, Plain, checked
 from coalface.method import Method
 from coalface.privacy.account import Account, combined
+from coalface.privacy.journal import Journal
 from coalface.privacy.noise import Noise, clip, seeded
 from coalface.privacy.settings import DP, revealed
 
@@ -47,7 +45,7 @@ class Machines:
     """What the server has of its own where clients are on machines of their own."""
 
     secret: int  # its noise comes from, so that nobody else can take it away
-    journal: Path  # every sum that was told, and of whom: written before it is used
+    journal: Journal
 
 
 class PrivateSums:
@@ -91,9 +89,9 @@ class PrivateSums:
         """Go on from a run's records; on real machines from the journal, which no crash takes back."""
         if self.account is not None and self.machines is None:
             self.account.restore(rounds, ledger)
-        elif self.account is not None and self.machines is not None and self.machines.journal.exists():
-            for line in self.machines.journal.read_text().splitlines():
-                self.account.charge(json.loads(line)["clients"])
+        elif self.account is not None and self.machines is not None:
+            for clients in self.machines.journal.told():
+                self.account.charge(clients)
         done = [row["privacy"] for row in rounds if not row["void"]]
         if done:
             self.clip = done[-1]["next_clip"]
@@ -124,11 +122,7 @@ class PrivateSums:
         if self.account is None:
             return {}
         if self.machines is not None:
-            entry = json.dumps({"round": task.round, "attempt": task.attempt, "clients": clients})
-            with self.machines.journal.open("a") as journal:
-                journal.write(f"{entry}\n")
-                journal.flush()
-                os.fsync(journal.fileno())
+            self.machines.journal.add(task.round, task.attempt, clients)
         self.account.charge(clients)
         told = {"epsilon": self.account.readers(), "delta": self.account.delta}
         return told if self.settings.where == "central" else {**told, "epsilon_server": self.account.server()}
