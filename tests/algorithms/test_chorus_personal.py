@@ -24,7 +24,8 @@ def small(method: Chorus, net: Net, folder: Path) -> SmallRun:
 
 
 def losses_of(run: SmallRun, server: Any, client: int) -> tuple[Any, dict[str, torch.Tensor]]:
-    faces, broadcast = run.population[client], run.method.broadcast(server, None, client)
+    opened = run.method.open_round(server, [client], seeding.generator(0, "open", 1))
+    faces, broadcast = run.population[client], run.method.broadcast(server, opened, client)
     local = run.method.start(run.net, broadcast, None, faces, seeding.generator(0, "start", 1))
     return local, run.method.objective(run.net, local.trained, local.fixed, Batch(faces.images, faces.labels))
 

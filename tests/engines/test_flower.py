@@ -212,7 +212,8 @@ def test_nothing_is_read_or_trained_before_consent(three: Nodes, tmp_path: Path)
         ("[]", "terms"),
         ("{", "terms"),
         ('{"protocol": 1}', "protocol"),
-        ('{"protocol": 2, "method": {"name": "os.system"}}', "terms"),
+        (f'{{"protocol": {PROTOCOL}, "method": {{"name": "os.system"}}}}', "terms"),
+        (terms(noise={"noise": 1.0}), "terms"),  # noise without a clip
         (terms(client=3), "terms"),
         (terms(classes=2), "terms"),
         (terms(model="resnet99"), "terms"),
