@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from coalface import tree
 from coalface.algorithms import METHODS
+from coalface.algorithms.chorus import Chorus
 from coalface.cli import main
 from coalface.config import method_named
 from coalface.data.centres import centres
@@ -60,6 +61,14 @@ def clients(name: str, request: pytest.FixtureRequest) -> Nodes:
     which = "phones" if METHODS[name].world == "faces" else "data_centres"
     found: Nodes = request.getfixturevalue(which)
     return found
+
+
+def test_anchors_reach_clients_that_hold_no_public_face(phones: Nodes, tmp_path: Path) -> None:
+    """A client works out the shapes of what it will be sent by itself, and refuses others."""
+    method, people, rules = Chorus(choir=4, anchors=2), small_population("chorus"), Rounds(rounds=2, quorum=1.0)
+    expected = SmallRun(method, small_net("chorus"), people, tmp_path / "one", TRAINING).run(rules)
+    deployed = Deployed(phones, method, people, tmp_path / "many", TRAINING, rules)
+    assert tree.sha256(deployed.run(rules)) == tree.sha256(expected) and expected.anchors is not None
 
 
 @pytest.mark.parametrize("name", DEPLOYABLE)
