@@ -79,6 +79,8 @@ class Terms:
         behind = terms.classes - terms.first_class - terms.identities
         if before < 0 or after < 0 or terms.identities < 1 or terms.first_class < before or behind < after:
             raise ConfigError("terms that contradict each other")
+        if terms.noise.in_shares and not terms.secure.min_cohort:
+            raise ConfigError("shares of noise are added under masks, and these sums would be open")
         if terms.classes > MOST_CLASSES:
             raise ConfigError(f"{terms.classes} identities are more than this client makes room for")
         return terms

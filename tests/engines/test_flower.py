@@ -36,7 +36,7 @@ from coalface.offer import DECLINED, Declined
 from coalface.participant import Participant
 from coalface.registry import Limits
 from coalface.store import own_secret
-from coalface.terms import PROTOCOL, Terms
+from coalface.terms import PROTOCOL, NoiseTerms, Terms
 from coalface.verbs.keys import certify, key_pair
 from tests.conftest import noise_population
 from tests.engines.flower_world import Deployed, Nodes, nodes, tampered
@@ -214,6 +214,7 @@ def test_nothing_is_read_or_trained_before_consent(three: Nodes, tmp_path: Path)
         ('{"protocol": 1}', "protocol"),
         (f'{{"protocol": {PROTOCOL}, "method": {{"name": "os.system"}}}}', "terms"),
         (terms(noise={"noise": 1.0}), "terms"),  # noise without a clip
+        (terms(noise=NoiseTerms(1.0, 1.0, 1.0, 1.0, in_shares=True)), "terms"),  # it would leave bare: no masks
         (terms(client=3), "terms"),
         (terms(classes=2), "terms"),
         (terms(model="resnet99"), "terms"),
