@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from coalface.transfer import sent
+
 
 @dataclass(frozen=True, repr=False)
 class FaceSet:
@@ -84,7 +86,7 @@ class FaceSet:
         """Images of these rows, [n, 3, H, W], where the set lives: a view of the set if the rows are consecutive."""
         if len(rows) and bool((rows.diff() == 1).all()):
             return self.images[int(rows[0]) : int(rows[-1]) + 1]
-        return self.images[rows.to(self.images.device)]
+        return self.images[sent(rows, self.images.device)]
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from coalface.data.faceset import FaceView
+from coalface.transfer import sent
 
 if TYPE_CHECKING:
     from coalface.data.population import ClientFaces
@@ -73,7 +74,7 @@ class Together:
         """Images of these rows; public ones are read only now, so that there may be more of them than memory."""
         mine = rows < len(self.own)
         own = self.own.gather(rows[mine])
-        images = own.new_empty(len(rows), *own.shape[1:])
-        images[mine] = own
-        images[~mine] = self.public.gather(rows[~mine] - len(self.own)).to(images.device)
-        return images
+        public = self.public.gather(rows[~mine] - len(self.own))
+        # Places and images go to the device without waiting for it: clients of one launch are gathered one by one.
+        order = torch.cat([mine.nonzero(), (~mine).nonzero()]).flatten().argsort()
+        return torch.cat([own, sent(public, own.device)])[sent(order, own.device)]

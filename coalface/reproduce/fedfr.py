@@ -85,9 +85,8 @@ SCALES: dict[ScaleName, Scale] = {
     "cpu": _scale(SMALL, "feduv_cnn_small", 128, 28, LOCAL, (16, 8), 200),
     # A round is at most 3,000 of a client's own and hard public images.
     "gpu": _scale(
-        _data(32, (6000, 5), (40, 100), (10, 6), difficulty="easy", probed_clients=8), "feduv_cnn_small", 128, 12,
-        replace(LOCAL, rate=0.012, epochs=1, batch=64, images_per_round=3000, rate_drops=((9, 0.3),)), (20, 8),
-        300, batch=128,
+        _data(32, (6000, 5), (40, 100), (10, 6), difficulty="easy", probed_clients=8), "feduv_cnn_small", 128, 20,
+        replace(LOCAL, rate=0.012, batch=64, images_per_round=3000), (20, 8), 300, batch=128,
         method=replace(METHOD, hard=0.6),
     ),
     "paper": _scale(
