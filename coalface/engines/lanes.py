@@ -144,6 +144,8 @@ class Track:
         try:
             with torch.cuda.graph(graph):
                 self._losses = self._move()
+        except torch.OutOfMemoryError:  # no fault of the objective's
+            raise
         except RuntimeError as reason:  # an objective that looks at the device's numbers from Python
             torch.cuda.synchronize()
             warnings.warn(f"this method cannot be recorded on the GPU and runs slower: {reason}", stacklevel=2)

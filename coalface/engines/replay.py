@@ -60,6 +60,8 @@ class Replay:
         try:
             with torch.cuda.graph(graph, pool=self._pool):
                 outputs = function(held)
+        except torch.OutOfMemoryError:  # no fault of the objective's
+            raise
         except RuntimeError as reason:  # an objective that looks at the device's numbers from Python
             torch.cuda.synchronize()
             self._possible = False

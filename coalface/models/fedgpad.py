@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from coalface.models.colour import rgb_hsv
+from coalface.models.norm import BatchNorm2d
 from coalface.models.size import Size, height_width
 
 DEPTH = 32  # pixels on a side of a depth map
@@ -27,7 +28,7 @@ def scaled_to(width: int, channels: int) -> int:
 
 def conv(channels_in: int, channels_out: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False), nn.BatchNorm2d(channels_out), nn.ReLU()
+        nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False), BatchNorm2d(channels_out), nn.ReLU()
     )
 
 
@@ -90,7 +91,7 @@ class Specific(nn.Module):
         for channels_in, channels_out in zip([c512, *planes], planes, strict=False):
             steps += [
                 nn.ConvTranspose2d(channels_in, channels_out, 4, stride=2, padding=1, bias=False),
-                nn.BatchNorm2d(channels_out),
+                BatchNorm2d(channels_out),
                 nn.LeakyReLU(0.2),
             ]
         last = [c512, *planes][-1]

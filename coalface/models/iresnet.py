@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from coalface.models.norm import BatchNorm2d
 from coalface.models.prelu import PReLU
 from coalface.models.size import Size, after_halvings
 
@@ -24,15 +25,15 @@ def conv(channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> n
 class Block(nn.Module):
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
-        self.bn1 = nn.BatchNorm2d(channels_in)
+        self.bn1 = BatchNorm2d(channels_in)
         self.conv1 = conv(channels_in, channels_out, 3)
-        self.bn2 = nn.BatchNorm2d(channels_out)
+        self.bn2 = BatchNorm2d(channels_out)
         self.prelu = PReLU(channels_out)
         self.conv2 = conv(channels_out, channels_out, 3, stride)
-        self.bn3 = nn.BatchNorm2d(channels_out)
+        self.bn3 = BatchNorm2d(channels_out)
         self.downsample: nn.Module = nn.Identity()
         if stride != 1 or channels_in != channels_out:
-            self.downsample = nn.Sequential(conv(channels_in, channels_out, 1, stride), nn.BatchNorm2d(channels_out))
+            self.downsample = nn.Sequential(conv(channels_in, channels_out, 1, stride), BatchNorm2d(channels_out))
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         change = self.prelu(self.bn2(self.conv1(self.bn1(x_NCHW))))
@@ -49,13 +50,13 @@ class IResNet(nn.Module):
     def __init__(self, blocks: Sequence[int], embedding: int, size: Size) -> None:
         super().__init__()
         self.conv1 = conv(3, 64, 3)
-        self.bn1 = nn.BatchNorm2d(64)
+        self.bn1 = BatchNorm2d(64)
         self.prelu = PReLU(64)
         self.layer1 = stage(64, 64, blocks[0])
         self.layer2 = stage(64, 128, blocks[1])
         self.layer3 = stage(128, 256, blocks[2])
         self.layer4 = stage(256, 512, blocks[3])
-        self.bn2 = nn.BatchNorm2d(512)
+        self.bn2 = BatchNorm2d(512)
         height, width = after_halvings(size, 4)
         self.fc = nn.Linear(512 * height * width, embedding)
         self.features = nn.BatchNorm1d(embedding)

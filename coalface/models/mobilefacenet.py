@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from coalface.models.norm import BatchNorm2d
 from coalface.models.prelu import PReLU
 from coalface.models.size import Size, after_halvings
 
@@ -30,7 +31,7 @@ def conv_bn(
     # By fan-in, so that the signal keeps its size even where batch norm runs on statistics that saw no data yet.
     nn.init.kaiming_normal_(conv.weight, a=0.25, nonlinearity="linear" if linear else "leaky_relu")
     activation = [] if linear else [PReLU(channels_out)]
-    return nn.Sequential(conv, nn.BatchNorm2d(channels_out), *activation)
+    return nn.Sequential(conv, BatchNorm2d(channels_out), *activation)
 
 
 class Bottleneck(nn.Module):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from coalface.models.norm import BatchNorm2d
 from coalface.models.size import Size, height_width
 
 # expansion, channels, repeats, stride of the first repeat
@@ -16,7 +17,7 @@ STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3,
 def conv_bn_relu6(channels_in: int, channels_out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
     """Convolution, batch norm, ReLU6."""
     conv = nn.Conv2d(channels_in, channels_out, kernel, stride, kernel // 2, groups=groups, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(channels_out), nn.ReLU6())
+    return nn.Sequential(conv, BatchNorm2d(channels_out), nn.ReLU6())
 
 
 class InvertedResidual(nn.Module):
@@ -27,7 +28,7 @@ class InvertedResidual(nn.Module):
             *([conv_bn_relu6(channels_in, wide, 1)] if expansion > 1 else []),
             conv_bn_relu6(wide, wide, 3, stride, groups=wide),
             nn.Conv2d(wide, channels_out, 1, bias=False),
-            nn.BatchNorm2d(channels_out),
+            BatchNorm2d(channels_out),
         )
         self.residual = stride == 1 and channels_in == channels_out
 

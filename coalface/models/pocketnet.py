@@ -11,6 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from coalface.models.norm import BatchNorm2d
 from coalface.models.size import Size, height_width
 
 # Each node: two operations, each with the state that it reads: 0 and 1 are the cell's inputs, 2 … the nodes before.
@@ -35,7 +36,7 @@ def separable(channels_in: int, channels_out: int, kernel: int, stride: int = 1)
         nn.PReLU(channels_in),
         nn.Conv2d(channels_in, channels_in, kernel, stride, kernel // 2, groups=channels_in, bias=False),
         nn.Conv2d(channels_in, channels_out, 1, bias=False),
-        nn.BatchNorm2d(channels_out),
+        BatchNorm2d(channels_out),
     )
 
 
@@ -44,7 +45,7 @@ def operation(name: str, channels: int, stride: int) -> nn.Module:
     if name == "same":
         return nn.Identity()
     if name == "pool":
-        return nn.Sequential(nn.MaxPool2d(3, stride, 1), nn.BatchNorm2d(channels))
+        return nn.Sequential(nn.MaxPool2d(3, stride, 1), BatchNorm2d(channels))
     return separable(channels, channels, int(name.removeprefix("conv")), stride)
 
 
@@ -61,7 +62,7 @@ class HalvedTwice(nn.Module):
             )
             for _ in range(2)
         )
-        self.norm = nn.BatchNorm2d(channels_out)
+        self.norm = BatchNorm2d(channels_out)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         x = self.slope(x_NCHW)
@@ -95,7 +96,7 @@ class PocketNet(nn.Module):
         if height % 16 or width % 16:
             raise ValueError(f"size {size} does not fit: pocketnet halves four times, so take multiples of 16")
         stem = NODES * channels
-        self.stem = nn.Sequential(nn.Conv2d(3, stem, 3, 2, 1, bias=False), nn.BatchNorm2d(stem))
+        self.stem = nn.Sequential(nn.Conv2d(3, stem, 3, 2, 1, bias=False), BatchNorm2d(stem))
         self.cells = nn.ModuleList()
         before_last = last = stem
         after_reducing = False
@@ -108,12 +109,12 @@ class PocketNet(nn.Module):
         self.tail = nn.Sequential(
             nn.PReLU(last),
             nn.Conv2d(last, wide, 1, bias=False),
-            nn.BatchNorm2d(wide),
+            BatchNorm2d(wide),
             nn.PReLU(wide),
             nn.Conv2d(wide, wide, (height // 16, width // 16), groups=wide, bias=False),
-            nn.BatchNorm2d(wide),
+            BatchNorm2d(wide),
             nn.Conv2d(wide, embedding, 1, bias=False),
-            nn.BatchNorm2d(embedding),
+            BatchNorm2d(embedding),
         )
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d):

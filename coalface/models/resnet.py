@@ -8,6 +8,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from coalface.models.norm import BatchNorm2d
+
 
 def conv(channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
     layer = nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2, bias=False)
@@ -19,12 +21,12 @@ class Block(nn.Module):
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
         self.conv1 = conv(channels_in, channels_out, 3, stride)
-        self.bn1 = nn.BatchNorm2d(channels_out)
+        self.bn1 = BatchNorm2d(channels_out)
         self.conv2 = conv(channels_out, channels_out, 3)
-        self.bn2 = nn.BatchNorm2d(channels_out)
+        self.bn2 = BatchNorm2d(channels_out)
         self.downsample: nn.Module = nn.Identity()
         if stride != 1 or channels_in != channels_out:
-            self.downsample = nn.Sequential(conv(channels_in, channels_out, 1, stride), nn.BatchNorm2d(channels_out))
+            self.downsample = nn.Sequential(conv(channels_in, channels_out, 1, stride), BatchNorm2d(channels_out))
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         change = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x_NCHW)))))
@@ -39,7 +41,7 @@ class ResNet18(nn.Module):
     def __init__(self, outputs: int, channels: int, width: int) -> None:
         super().__init__()
         self.conv1 = conv(channels, width, 7, stride=2)
-        self.bn1 = nn.BatchNorm2d(width)
+        self.bn1 = BatchNorm2d(width)
         self.layer1 = stage(width, width, 1)
         self.layer2 = stage(width, 2 * width, 2)
         self.layer3 = stage(2 * width, 4 * width, 2)
