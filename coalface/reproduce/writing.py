@@ -57,6 +57,7 @@ def as_result(
                 "engine": first[row.label].get("engine"),
                 "roc": {test: scores["roc"] for test, scores in first[row.label]["scores"].items() if "roc" in scores},
                 "class_cosines": first[row.label].get("class_cosines"),
+                "settings_sha256": row.fingerprint(artefact.scales[scale].run),
             }
             for row in rows
         ],

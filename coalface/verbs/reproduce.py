@@ -15,6 +15,7 @@ from coalface.reproduce import ARTEFACTS, detector_tables, writing
 from coalface.reproduce.artefact import ScaleName
 from coalface.reproduce.bench import Row
 from coalface.reproduce.detectors import DetectorArtefact
+from coalface.reproduce.joining import Earlier
 from coalface.reproduce.real_lfw import RealArtefact
 from coalface.reproduce.real_stills import StillsArtefact
 
@@ -46,6 +47,9 @@ def reproduce(options: argparse.Namespace, command: str, device: torch.device) -
         rows = _chosen(rows, options.rows)
         if not rows:
             raise ConfigError(f"no row of {options.artefact} is like {', '.join(options.rows)}")
+    earlier: Earlier | None = None
+    if options.beside:
+        earlier = Earlier.read(options.beside, artefact, options.scale, rows, options.seeds)  # type: ignore[arg-type]
     measured: dict[int, Any] = {}
     write: Any = detector_tables if isinstance(artefact, DetectorArtefact) else writing
     with Progress(quiet=options.quiet) as progress:
@@ -53,7 +57,9 @@ def reproduce(options: argparse.Namespace, command: str, device: torch.device) -
             progress.say(f"{options.artefact}, {options.scale}, seed {seed}")
             bench = artefact.bench(options.scale, seed, rows_out / f"seed{seed}", device, progress, command)
             measured[seed] = bench.measure(rows)
-    print(write.write(artefact, write.as_result(artefact, options.scale, rows, measured, command), out))
+    result = write.as_result(artefact, options.scale, rows, measured, command)
+    result = earlier.joined(result) if earlier else result
+    print(write.write(artefact, result, out))
     print(f"written: {out}")
 
 
@@ -75,6 +81,12 @@ def arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--scale", choices=get_args(ScaleName), default="cpu", help="default: cpu")
     sub.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED", help="default: 0 1 2")
     sub.add_argument("--rows", nargs="+", metavar="TEXT", help="only rows of these labels, or that contain these words")
+    sub.add_argument(
+        "--beside",
+        type=Path,
+        metavar="FILE",
+        help="a result.json of the same rows and settings with other seeds, from another machine say: one table of all",
+    )
     sub.add_argument("--set", action="append", default=[], metavar="A.B=C", help="change a setting of the scale's run")
     sub.add_argument(
         "--data",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -178,6 +179,35 @@ def test_settings_of_a_scale_can_be_changed(tmp_path: Path) -> None:
     assert reproduced("fedfr-table1", tmp_path, "--rows", "pre-training", *settings) == 0
     result = json.loads((tmp_path / "fedfr-table1-smoke" / "result.json").read_text())
     assert (result["run"]["pretrain"]["rounds"], result["run"]["method"]["hard"]) == (2, 0.9)
+
+
+def test_seeds_of_two_machines_are_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Seeds 0 and 1 measured apart, in either order, are what they are measured together; anything odd is refused."""
+
+    def run(name: str, *more: str) -> int:
+        rows = ["reproduce", "fedfr-table1", "--scale", "smoke", "--rows", "pre-training", "--quiet"]
+        return main([*rows, "--out", str(tmp_path / name), *more])
+
+    def told(name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((tmp_path / name / "fedfr-table1-smoke" / "result.json").read_text())
+        return {part: found[part] for part in ("seeds", "rows", "columns", "run")}
+
+    other = str(tmp_path / "other" / "fedfr-table1-smoke" / "result.json")
+    assert run("together", "--seeds", "0", "1") == 0
+    assert run("other", "--seeds", "1") == 0
+    assert run("here", "--seeds", "0", "--beside", other) == 0
+    assert told("here") == told("together")
+    assert len(told("here")["rows"][0]["ours"]["1:1 TAR@1e-3"]) == 2
+    capsys.readouterr()
+    assert run("again", "--seeds", "1", "--beside", other) != 0
+    assert "has seeds [1] already" in capsys.readouterr().err
+    assert run("again", "--seeds", "0", "--beside", other, "--set", "training.rate=0.1") != 0
+    assert "another table, scale or setting" in capsys.readouterr().err
+    assert run("again", "--seeds", "0", "--beside", other + "x") != 0
+    assert "--beside wants a result.json" in capsys.readouterr().err
+    assert main(["reproduce", "fedfr-table1", "--scale", "smoke", "--seeds", "0", "--beside", other]) != 0
+    assert "has other rows" in capsys.readouterr().err
+    assert not (tmp_path / "again").exists()
 
 
 def test_public_images_are_counted() -> None:
