@@ -142,8 +142,8 @@ def write(out: Path, rows: list[dict[str, Any]], made: dict[str, Any]) -> None:
     heads = ["", "channels, pixels", *(f"{name}, {who}" for name in PASSES for who in ("1 × 256", "16 × 16"))]
     about = f"TFLOP/s of one convolution. {made['hardware']}, {made['date']}, commit {made['commit']}."
     out.mkdir(parents=True, exist_ok=True)
-    (out / "convolutions.json").write_text(json.dumps({"rows": rows, "totals": totals, **made}, indent=1) + "\n")
-    (out / "convolutions.md").write_text("\n\n".join([markdown_table(cells, heads), *told, about]) + "\n")
+    (out / "convolutions_cuda.json").write_text(json.dumps({"rows": rows, "totals": totals, **made}, indent=1) + "\n")
+    (out / "convolutions_cuda.md").write_text("\n\n".join([markdown_table(cells, heads), *told, about]) + "\n")
 
 
 if __name__ == "__main__":
