@@ -29,12 +29,15 @@ class Numerics:
         return torch.autocast("cuda", torch.bfloat16, enabled=self.precision == "bf16")
 
     def laid_out(self, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Convolutions' weights so that images go through channels last. A stack of models has no such layout."""
-        if not self.channels_last:
-            return parameters
-        return {
-            name: leaf.contiguous(memory_format=torch.channels_last)
-            if leaf.ndim == 4 and not torch._C._functorch.is_batchedtensor(leaf)
-            else leaf
-            for name, leaf in parameters.items()
-        }
+        """Weights as a GPU's convolutions want them, if it is to have channels last."""
+        return channels_last(parameters) if self.channels_last else parameters
+
+
+def channels_last(parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Convolutions' weights so that images go through channels last. A stack of models has no such layout."""
+    return {
+        name: leaf.contiguous(memory_format=torch.channels_last)
+        if leaf.ndim == 4 and not torch._C._functorch.is_functorch_wrapped_tensor(leaf)
+        else leaf
+        for name, leaf in parameters.items()
+    }

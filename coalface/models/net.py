@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.utils import _pytree
 
-from coalface.models import build, complete_settings
+from coalface.models import CHANNELS_LAST_ON_CPU, build, complete_settings
 from coalface.models.size import height_width
-from coalface.numerics import Numerics
+from coalface.numerics import Numerics, channels_last
 
 Tensors = dict[str, Tensor]
 _one_at_a_time = threading.Lock()  # torch's initialisers draw from a generator that all threads share
@@ -121,7 +121,10 @@ class Net:
 
     def _run(self, module: torch.nn.Module, weights: Weights, *inputs: Tensor) -> Any:
         if inputs[0].device.type != "cuda":
-            return _called(module, weights.parameters, weights.statistics, *inputs)
+            # Not a setting: a network's results on a CPU are to be the same under all of them.
+            last = self.name in CHANNELS_LAST_ON_CPU
+            parameters = channels_last(weights.parameters) if last else weights.parameters
+            return _called(module, parameters, weights.statistics, *inputs)
         with self.numerics.autocast():
             parameters = self.numerics.laid_out(weights.parameters)
             call = self._compiled if self._compiles(module, *parameters.values(), *inputs) else partial(_called, module)

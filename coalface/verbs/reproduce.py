@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -74,10 +75,18 @@ def _fits(label: str, text: str, labels: set[str]) -> bool:
     return label == text if text in labels else text in label
 
 
+def _listed() -> list[str]:
+    """A line for each artefact: its name, what it is, and how large it can be made."""
+    width = max(map(len, ARTEFACTS))
+    return [f"  {name:{width}}  {artefact.what} ({', '.join(artefact.scales)})" for name, artefact in ARTEFACTS.items()]
+
+
 def arguments(sub: argparse.ArgumentParser) -> None:
     """What the verb takes."""
-    listed = "; ".join(f"{name}: {artefact.what}" for name, artefact in ARTEFACTS.items())
-    sub.add_argument("artefact", choices=ARTEFACTS, metavar="NAME", help=listed)
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.description = textwrap.fill(str(sub.description), 100)
+    sub.epilog = "\n".join(["tables and figures", *_listed()])
+    sub.add_argument("artefact", choices=ARTEFACTS, metavar="NAME", help="which: see below")
     sub.add_argument("--scale", choices=get_args(ScaleName), default="cpu", help="default: cpu")
     sub.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED", help="default: 0 1 2")
     sub.add_argument("--rows", nargs="+", metavar="TEXT", help="only rows of these labels, or that contain these words")

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from torch.func import grad, vmap
+from torch.func import functional_call, grad, vmap
 
 from coalface.models.net import Net, Weights, scaled
 
@@ -54,7 +54,7 @@ def test_stacked_weights_give_what_each_gives(name: str) -> None:
 @pytest.mark.parametrize("name", ["feduv_cnn", "sphere20"])
 def test_stacked_gradients_are_those_of_each(name: str) -> None:
     net = Net(name, size=32)
-    one, two = net.fresh(1), net.fresh(2)
+    one, two = (net.fresh(seed).map(torch.Tensor.double) for seed in (1, 2))  # a stack has another layout in memory
     images = pictures(2, 2, 3, 32, 32)
 
     def slope(weights: Weights, images: torch.Tensor) -> Weights:
@@ -99,11 +99,26 @@ def test_matches_the_module_itself() -> None:
     weights, images = net.fresh(0), pictures(4, 3, 32, 32)
     module = net.module(weights)
     assert module.get_parameter("embed.0.weight").data_ptr() == weights.parameters["embed.0.weight"].data_ptr()
+    module.to(memory_format=torch.channels_last)  # as a CPU is fastest with it
     assert torch.equal(net(weights, images), module(scaled(images)))
     trained = weights.map(torch.clone)
     assert torch.equal(net(trained, images, batch_statistics=True), module.train()(scaled(images)))
     for name, tensor in module.named_buffers():
         assert torch.equal(tensor, trained.statistics[name]), name
+
+
+@pytest.mark.parametrize("name", ["feduv_cnn_small", "mobilefacenet", "sphere20"])
+def test_the_layout_in_memory_changes_nothing_but_the_order_of_sums(name: str) -> None:
+    """A CPU has channels last for the first two; their weights and gradients stay as everybody else knows them."""
+    net = Net(name, size=32)
+    weights, images = net.fresh(0).map(torch.Tensor.double), pictures(3, 3, 32, 32)
+    learnt = {key: leaf.requires_grad_() for key, leaf in weights.parameters.items()}
+    plain = functional_call(net.module(weights), (learnt, weights.statistics), (scaled(images, torch.float64),))
+    ours = net(Weights(learnt, weights.statistics), images)
+    assert close(ours, plain)
+    slopes = (torch.autograd.grad(out.square().sum(), list(learnt.values())) for out in (ours, plain))
+    assert all(close(one, two) for one, two in zip(*slopes, strict=True))
+    assert all(leaf.is_contiguous() for leaf in weights.parameters.values())
 
 
 def test_clients_that_share_weights_are_one_batch_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +146,8 @@ def test_gradients_of_each_client_at_shared_weights() -> None:
 
 def test_batch_statistics_under_grad_and_vmap() -> None:
     net = Net("mobilefacenet", size=32)
-    one, two, images = net.fresh(1), net.fresh(2), pictures(2, 3, 3, 32, 32)
+    one, two = (net.fresh(seed).map(torch.Tensor.double) for seed in (1, 2))
+    images = pictures(2, 3, 3, 32, 32)
     both = stacked(one, two)
     together = vmap(lambda w, x: net(w, x, batch_statistics=True))(both, images)
     assert close(together[1], net(two, images[1], batch_statistics=True))
