@@ -1,7 +1,7 @@
-"""Several steps of many clients on a GPU: every client's model has a place of its own, and every place a stream.
+"""Several steps of many clients: every client's model has a place of its own, and on a GPU every place a stream.
 
-A step of all of them is recorded once, as one CUDA graph, and moves the models where they are: kernels that are each
-too small for the device share it, Python asks once for all, and nothing but images is copied from step to step.
+There a step of all of them is recorded once, as one CUDA graph, and moves the models where they are: kernels that are
+each too small for the device share it, Python asks once for all, and only images are copied from step to step.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WARM_UPS = 2  # steps before recording, in which libraries choose their kernels
 
 
 class Lanes:
-    """A track for each shape of a launch. A CPU has no streams: there, members go one after another."""
+    """A track for each shape of a launch. A CPU has no streams: members go one after another, and no track is kept."""
 
     def __init__(self, device: str, most: int) -> None:
         self.streams = [torch.cuda.Stream() for _ in range(most)] if device == "cuda" else []
@@ -70,11 +70,12 @@ class Lanes:
             (name, leaf.shape, leaf.dtype) for part in (launch[0].own, launch[0].read) for name, leaf in part.items()
         ]
         same = alike([member.read for member in launch])
+        if not self.streams:
+            return Track(task, launch, same, batch, self.streams)
         key = (batch.images.shape, tuple(leaves), tuple(same))
         if key not in self._tracks and self._possible and len(self._tracks) < TRACKS:
             track = Track(task, launch, same, batch, self.streams)
-            if self.streams:
-                self._possible = track.record()
+            self._possible = track.record()
             if self._possible:
                 self._tracks[key] = track
         return self._tracks.get(key)

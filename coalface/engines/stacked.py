@@ -84,7 +84,7 @@ class Stacked:
         self.device = population.where.type
         on_gpu = self.device == "cuda"
         self.replay = Replay() if on_gpu else None
-        self.lanes = Lanes(self.device, LANES) if on_gpu else None
+        self.lanes = Lanes(self.device, LANES)
         self.room: Room | None = None  # measured when the first client is there
 
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:

@@ -1,7 +1,7 @@
 """The stacked engine where a client's round is several steps: a model for each client, trained side by side.
 
 All members take their n-th step together. A client with fewer steps than the others leaves when its own are over; what
-its place does afterwards reaches nobody. On a GPU the models go in ``lanes``. Where that is not to be had,
+its place does afterwards reaches nobody. The models go in ``lanes``. Where a GPU cannot record these,
 ``torch.func.vmap`` makes one kernel of many.
 """
 
@@ -22,11 +22,11 @@ from coalface.transfer import sent
 
 
 def several_steps(
-    task: Task, launch: list[Member], population: Population, weights: Tensor | None, lanes: Lanes | None
+    task: Task, launch: list[Member], population: Population, weights: Tensor | None, lanes: Lanes
 ) -> After:
     """Train all members. ``weights`` [C] are those of the mean of what they have in common; None keeps all apart."""
     steps = list(_steps(launch))
-    course = lanes.course(task, launch, steps, population) if lanes else None
+    course = lanes.course(task, launch, steps, population)
     course = course or course_by_vmap(task, launch, steps, population)
     ends = [{name: leaf.detach() for name, leaf in end.items()} for end in course.ends]
     took = torch.tensor([[0 if draw is None else len(draw.rows) for draw in step] for step in steps])  # [S, C]

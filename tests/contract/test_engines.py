@@ -109,11 +109,14 @@ def test_one_step_stacked_equals_sequential(
 
 
 @pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("form", ["lanes", "vmap"])
 @pytest.mark.parametrize("net_name", ["tiny", "tiny_bn"])
 @pytest.mark.parametrize("name", FACES)
 def test_several_steps_stacked_equal_sequential(
-    name: str, net_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launches: list[int]
+    name: str, net_name: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launches: list[int]
 ) -> None:
+    """Lanes, as a GPU records them; and what takes their place where it cannot."""
+    monkeypatch.setattr(*(stacked_steps, "course_by_vmap") if form == "lanes" else (Lanes, "course"), lambda *_: None)
     monkeypatch.setitem(room.IMAGES, "cpu", 7)  # three clients a launch, with two images each
     method = method_named(name)()
     people = noise_population(identities_each=1 if method.one_identity else 2)
@@ -121,20 +124,6 @@ def test_several_steps_stacked_equal_sequential(
     net = Net(net_name, embedding=8, size=16)
     assert_equal(method, net, people, tmp_path, STEPS, ALL, EXACT)
     assert launches == ([1, 1] if name == "centralised" else [3, 3, 2] * 2)
-
-
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("name", ["fedface", "chorus", "fedfr", "fedavg/private-head"])
-def test_members_in_lanes_of_their_own_equal_sequential(
-    name: str, net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a GPU records, called: lanes have no streams here."""
-    monkeypatch.setattr(stacked_steps, "course_by_vmap", None)
-    real = stacked.several_steps
-    lanes = Lanes("cpu", 8)
-    monkeypatch.setattr(stacked, "several_steps", lambda *given: real(*given[:-1], lanes))
-    people = replace(noise_population(), images_each=COUNTS)
-    assert_equal(method_named(name)(), net, people, tmp_path, STEPS, ALL, EXACT)
 
 
 @pytest.mark.usefixtures("float64")
