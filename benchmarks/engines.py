@@ -6,11 +6,12 @@
 Rows of the same machine that the result already has stay, each with the commit that it was measured at, so that the
 table can be made in parts.
 
-For each network, number of clients a round and number of local steps: coalface with the engine that `auto` takes, a
-hand-written loop that copies the model for each client, and one that trains a single model in place and keeps the sum
-of the changes (the strategy that pfl documents). Central training takes batches of 256 of the same images by the same
-network, optimiser and arithmetic. All train FedFace's loss; the loops do nothing else that a federation does, and run
-with the smallest number of clients only, since a client costs them the same among any number.
+For each network, number of clients a round and number of local steps: coalface with the engine that `auto` takes (on a
+CPU, with either one too), a hand-written loop that copies the model for each client, and one that trains a single model
+in place and keeps the sum of the changes (the strategy that pfl documents). Central training takes batches of 256 of
+the same images by the same network, optimiser and arithmetic. All train FedFace's loss; the loops do nothing else that
+a federation does, and run with the smallest number of clients only, since a client costs them the same among any
+number.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +126,15 @@ def loop(work: Work, steps: int, in_place: bool) -> Iterator[int]:
         yield work.clients * work.images
 
 
-def coalface(work: Work, steps: int, folder: Path) -> Iterator[int]:
-    """Rounds for ever, with everything that a round of ours does but evaluation."""
+def coalface(work: Work, steps: int, folder: Path, kind: type[Stacked | Sequential] | None = None) -> Iterator[int]:
+    """Rounds for ever, with everything that a round of ours does but evaluation; by the engine that `auto` takes."""
     method, batch = FedFace(), 0 if steps == 1 else -(-work.images // steps)
     training = Training(rate=RATE, batch=batch)
     stage = Stage(folder, method.types.server, method.types.private, "engines", work.device)
-    several = why_several_steps(method, training, work.images, 0.0) is not None
-    stacked = worth_it(work.device, several, work.images)
-    engine = (Stacked if stacked else Sequential)(work.population, stage.private)
+    if kind is None:
+        several = why_several_steps(method, training, work.images, 0.0) is not None
+        kind = Stacked if worth_it(work.device, several, work.images) else Sequential
+    engine = kind(work.population, stage.private)
     rules = Rounds(rounds=1_000_000, checkpoint_every=1_000_000)
     federation = Federation(method, work.net, work.clients, engine, rules, training, 0, stage, lambda server: {})
     server = method.begin(work.net, work.start, work.population, seeding.generator(0, "begin"))
@@ -174,7 +177,8 @@ def main() -> None:
     name = ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
     device, numerics = torch.device(name), Numerics(options.precision, compiled=options.compiled)
     numerics.switch_on()
-    stem = f"engines_{name}_{options.precision}" + ("_compiled" if options.compiled else "")
+    precision = options.precision if name == "cuda" else "fp32"
+    stem = f"engines_{name}_{precision}" + ("_compiled" if options.compiled else "")
     rows = already(options.out / f"{stem}.json", device)
     for model in options.models:
         for clients in options.clients:
@@ -184,11 +188,14 @@ def main() -> None:
             for steps in options.steps:
                 with tempfile.TemporaryDirectory() as folder:
                     ways: dict[str, Callable[[], Iterator[int]]] = {
-                        "coalface": lambda w=work, s=steps, f=folder: coalface(w, s, Path(f)),  # type: ignore[misc]
+                        "coalface": partial(coalface, work, steps, Path(folder))
                     }
+                    if name == "cpu":
+                        for kind in (Sequential, Stacked):
+                            ways[kind.name] = partial(coalface, work, steps, Path(folder) / kind.name, kind)
                     if clients == min(options.clients) and not options.no_loops:
-                        ways["copying loop"] = lambda w=work, s=steps: loop(w, s, in_place=False)  # type: ignore[misc]
-                        ways["in-place loop"] = lambda w=work, s=steps: loop(w, s, in_place=True)  # type: ignore[misc]
+                        ways["copying loop"] = partial(loop, work, steps, in_place=False)
+                        ways["in-place loop"] = partial(loop, work, steps, in_place=True)
                     shares = {
                         way: images_per_second(begin(), options.seconds, device) / reference
                         for way, begin in ways.items()
@@ -198,7 +205,7 @@ def main() -> None:
                 rows.append(same | {"central": reference, **shares, "commit": provenance.describe(device)["commit"]})
                 rows.sort(key=lambda row: (row["model"], row["clients"], row["steps"]))
                 print(same, {way: round(share, 3) for way, share in shares.items()}, flush=True)
-                write(options.out / stem, options.precision, rows, device)
+                write(options.out / stem, precision, rows, device)
                 gc.collect()  # recorded graphs hold memory until they are gone
                 torch.cuda.empty_cache()
 
@@ -215,7 +222,8 @@ def write(stem: Path, precision: str, rows: list[dict[str, Any]], device: torch.
     result = {"what": f"share of central images a second, {precision}", "rows": rows, **provenance.describe(device)}
     stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    ways = [way for way in ("coalface", "copying loop", "in-place loop") if any(way in row for row in rows)]
+    known = ("coalface", "sequential", "stacked", "copying loop", "in-place loop")
+    ways = [way for way in known if any(way in row for row in rows)]
     headings = ["model", "clients", "steps", "central", *ways, "commit"]
     cells = [[_cell(heading, row.get(heading)) for heading in headings] for row in rows]
     machine = f"{result['hardware']}, {result['date']}, commit {result['commit']}"

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from coalface import tree, wire
 
+PIECE = 1 << 18  # numbers that a CPU converts at once, and finds in its cache when it adds them
+
 
 class Received:
     """A streaming sum of uploads: memory for one model, whatever the size of the cohort.
@@ -130,7 +132,7 @@ class Received:
         if field not in self._sums:
             self._sums[field] = tree.transform(lambda leaf: torch.zeros_like(leaf, dtype=torch.float64), value)
             self._dtypes[field] = tree.transform(lambda leaf: torch.empty(0, dtype=leaf.dtype), value)
-        tree.transform(lambda total, leaf: total.add_(leaf.detach(), alpha=weight), self._sums[field], value)
+        tree.transform(lambda total, leaf: _added(total, leaf.detach(), weight), self._sums[field], value)
 
     def _fields(self, seen: wire.Seen) -> list[str]:
         return [field for field, who in self._seen.items() if who is seen]
@@ -140,6 +142,15 @@ class Received:
             raise KeyError(f"{self._upload.__qualname__} has no field {field!r}")
         if self._seen[field] is not seen:
             raise PermissionError(f"{field} is {self._seen[field].value}: {otherwise}")
+
+
+def _added(total: Tensor, leaf: Tensor, weight: float) -> Tensor:
+    """``total`` with so many times the leaf, in place. A CPU is slow to add two dtypes, and quick to convert first."""
+    if total.is_cuda or not total.is_contiguous():
+        return total.add_(leaf, alpha=weight)
+    for part, more in zip(total.flatten().split(PIECE), leaf.flatten().split(PIECE), strict=True):
+        part.add_(more.double(), alpha=weight)
+    return total
 
 
 def _noisy(field: str, total: Any, noise: Callable[[str, Tensor], Tensor]) -> Any:

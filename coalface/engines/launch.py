@@ -18,7 +18,7 @@ from coalface.data.public import Faces
 from coalface.engines.engine import Task
 from coalface.engines.room import Room
 from coalface.engines.sequential import PrivateStates
-from coalface.local import Batch, Draw, Losses, draws, mean_losses, mirrored
+from coalface.local import Batch, Draw, Losses, Training, draws, mean_losses, mirrored
 from coalface.transfer import sent
 
 NOTHING = Draw(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.bool))  # of a member that has done
@@ -56,7 +56,6 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
     local = task.method.start(task.net, broadcast, private.load(client, task.round), faces, luck)
     trained_on = faces if local.faces is None else local.faces
     drawn = draws(trained_on.host_labels, training, seeding.generator(task.seed, "batches", task.round, client))
-    images = min(len(trained_on), training.images_per_round or len(trained_on))
     own: Leaves = {}
     for field in fields(local.trained):
         if field.name not in shared:
@@ -67,7 +66,7 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
         faces=faces,
         trained_on=trained_on,
         draws=drawn,
-        width=min(images, training.batch or images),
+        width=images_of_a_step(len(trained_on), training),
         trained=local.trained,
         fixed=local.fixed,
         own=own,
@@ -86,11 +85,21 @@ def fits(launch: list[Member], member: Member, room: Room | None) -> bool:
     return images <= room.images and many * member.size <= room.weights
 
 
-def width_of(launch: Sequence[Member]) -> int:
-    """Of the steps of a launch that is recorded: its widest, and a little more."""
+def images_of_a_step(images: int, training: Training) -> int:
+    """In the widest step of a client with so many images."""
+    drawn = min(images, training.images_per_round or images)
+    return min(drawn, training.batch or drawn)
+
+
+def width_of(launch: Sequence[Member], widths: Sequence[int] = ()) -> int:
+    """Of the steps of a launch: its widest, or a little more, so that few shapes are recorded.
+
+    Widths are taken together up to the next of a few, and down to the widest of those that there are, if it is known.
+    """
     widest = max(member.width for member in launch)
     unit = max(1, widest // PADDED)
-    return -(-widest // unit) * unit
+    next_one = -(-widest // unit) * unit
+    return max((width for width in widths if widest <= width <= next_one), default=next_one)
 
 
 def stacked(members: Sequence[Leaves], but: Leaves | None = None) -> Leaves:

@@ -24,12 +24,23 @@ from coalface import tree, wire
 from coalface.data.population import Population
 from coalface.engines.engine import Reply, Task
 from coalface.engines.flight import Flight
-from coalface.engines.lanes import Lanes
-from coalface.engines.launch import After, Member, alike, client_losses, fits, laid, prepare, stacked, width_of
+from coalface.engines.launch import (
+    After,
+    Member,
+    alike,
+    client_losses,
+    fits,
+    images_of_a_step,
+    laid,
+    prepare,
+    stacked,
+    width_of,
+)
 from coalface.engines.replay import Groups, Replay
 from coalface.engines.room import Room, evenly, room_for
 from coalface.engines.sequential import PrivateStates
 from coalface.engines.stacked_steps import several_steps
+from coalface.engines.tracks import Tracks
 from coalface.local import Training, is_statistic
 from coalface.method import Method
 from coalface.models.net import Weights
@@ -37,7 +48,7 @@ from coalface.transfer import sent
 
 WORTH_STACKING = 20  # images of a client: with more, one pass for many clients gains nothing on a CPU
 REPLAYED_IMAGES = 1024  # a launch of so many or fewer is over before Python has asked for it: it is replayed instead
-LANES = 16  # clients that take several steps side by side: enough to fill a GPU with batches of ten
+SIDE_BY_SIDE = 16  # clients that take several steps together: enough to fill a GPU with batches of ten
 
 
 def why_not(method: Method) -> str | None:
@@ -80,19 +91,19 @@ class Stacked:
         self.population = population
         self.private = private
         self.max_norm = max_norm
-        self.max_images = int(population.counts().max())
+        self.counts = population.counts().unique().tolist()  # how many images a client can have
         self.device = population.where.type
         on_gpu = self.device == "cuda"
         self.replay = Replay() if on_gpu else None
-        self.lanes = Lanes(self.device, LANES)
+        self.tracks = Tracks(self.device)
         self.room: Room | None = None  # measured when the first client is there
 
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
         """A launch's answers are read when the next one is under way, so that a GPU is not kept waiting."""
-        several = why_several_steps(task.method, task.training, self.max_images, self.max_norm) is not None
+        several = why_several_steps(task.method, task.training, max(self.counts), self.max_norm) is not None
         shared = () if several else task.method.common or ()
         under_way: Flight | None = None
-        for launch in self._launches(task, cohort, shared, LANES if several else len(cohort)):
+        for launch in self._launches(task, cohort, shared, SIDE_BY_SIDE if several else len(cohort)):
             next_one = launch if isinstance(launch, Reply) else self._begin(task, launch, several)
             if under_way:
                 yield from under_way.land()
@@ -129,22 +140,26 @@ class Stacked:
         began = time.perf_counter()
         weights = torch.tensor([_weight(task.method, member) for member in launch])
         weights = weights / weights.sum()
+        width = width_of(launch, [images_of_a_step(count, task.training) for count in self.counts])
         if several:
             apart = task.method.common is None or self.max_norm > 0
-            after = several_steps(task, launch, self.population, None if apart else weights, self.lanes)
+            after = several_steps(task, launch, width, self.population, None if apart else weights, self.tracks)
         else:
-            small = len(launch) * max(member.width for member in launch) <= REPLAYED_IMAGES
-            after = one_step(task, launch, self.population, weights, self.replay if small else None)
+            replay = self.replay if len(launch) * width <= REPLAYED_IMAGES else None
+            after = one_step(task, launch, width, self.population, weights, replay)
         return Flight(list(_replies(task.method, launch, after)), after.losses, began)
 
 
 def one_step(
-    task: Task, launch: list[Member], population: Population, weights: Tensor, replay: Replay | None = None
+    task: Task, launch: list[Member], width: int, population: Population, weights: Tensor, replay: Replay | None = None
 ) -> After:
-    """One forward and one backward pass for all members, whose losses have these ``weights`` [C] in the mean."""
+    """One forward and one backward pass for all members, whose losses have these ``weights`` [C] in the mean.
+
+    What is replayed has this ``width`` of images for each.
+    """
     first = launch[0]
-    width = width_of(launch) if replay else 1
-    batch = laid(launch, [next(member.draws) for member in launch], population, multiple=width)
+    draws = [next(member.draws) for member in launch]
+    batch = laid(launch, draws, population, multiple=width if replay else 1)
     common = {name: leaf.detach() for name, leaf in tree.leaves(first.trained).items() if name not in first.own}
     own = stacked([member.own for member in launch])
     same = alike([member.read for member in launch])
@@ -167,9 +182,10 @@ def one_step(
         for (name, leaf), gradient in zip(learnt.items(), gradients, strict=True):
             if gradient is None:
                 continue
-            # A member's own tensor is in its own loss only: undo the weight that this loss has in the mean.
-            weight = batch["weights"].reshape(-1, *[1] * (gradient.ndim - 1)) if name in own else 1.0
-            moved[name] = leaf.detach() - batch["rate"] * (gradient / weight + decay * leaf.detach())
+            if name in own:  # its own tensor is in its own loss only: undo the weight that this loss has in the mean
+                gradient = gradient / batch["weights"].reshape(-1, *[1] * (gradient.ndim - 1))  # noqa: PLW2901
+            step = gradient + decay * leaf.detach() if decay else gradient
+            moved[name] = leaf.detach() - batch["rate"] * step
         return {"moved": moved, "losses": {part: value.detach() for part, value in losses.items()}}
 
     device = batch.images.device

@@ -1,0 +1,56 @@
+"""All clients' models as one stack: ``torch.func.vmap`` makes one kernel of each of their layers.
+
+The optimisers work number by number, so one on the stack is one on each model.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from coalface.engines.convolutions import ConvolutionsOfMany
+from coalface.engines.engine import Task
+from coalface.engines.launch import Laid, Leaves, Member, client_losses
+from coalface.engines.quickest import Quickest
+from coalface.local import Losses, fresh_optimiser, is_statistic
+
+
+class Abreast:
+    """The models of a launch."""
+
+    def __init__(self, task: Task, launch: list[Member], quickest: Quickest) -> None:
+        self._stack = {name: _room_for(leaf.detach(), len(launch)) for name, leaf in launch[0].own.items()}
+        self.models: list[Leaves] = [
+            {name: leaf[position] for name, leaf in self._stack.items()} for position in range(len(launch))
+        ]
+        for model, member in zip(self.models, launch, strict=True):
+            for name, leaf in model.items():
+                leaf.copy_(member.own[name].detach())
+        self._learnt = {name: leaf.requires_grad_() for name, leaf in self._stack.items() if not is_statistic(name)}
+        self._losses_of = client_losses(task, launch[0])
+        rate, on_gpu = task.training.rate_at(task.round), next(iter(self._stack.values())).is_cuda
+        self.optimisers = [fresh_optimiser(list(self._learnt.values()), task.training, rate, recorded=on_gpu)]
+        self._convolutions = ConvolutionsOfMany(quickest)
+
+    def move(self, same: Leaves, fixed: Leaves, batch: Laid) -> Losses:
+        """A step of all models; the losses of each [C]."""
+        with self._convolutions:
+            losses = vmap(lambda own, read, *laid: self._losses_of(own, same | read, *laid))(self._stack, fixed, *batch)
+        learnt = self._learnt.values()
+        # In the sum over the members, each model has its own loss only. Not torch.func.grad: see `lanes`.
+        found = torch.autograd.grad(losses["loss"].sum(), list(learnt), allow_unused=True)
+        for leaf, gradient in zip(learnt, found, strict=True):
+            leaf.grad = gradient
+        self.optimisers[0].step()
+        return {part: value.detach() for part, value in losses.items()}
+
+
+def _room_for(leaf: Tensor, models: int) -> Tensor:
+    """An empty stack, laid out as gradients come: an optimiser is slow where the two lie differently."""
+    if leaf.ndim == 4:  # a convolution's, with the channels that go in last
+        outputs, inputs, height, width = leaf.shape
+        return leaf.new_empty(models, outputs, height, width, inputs).permute(0, 1, 4, 2, 3)
+    if leaf.ndim == 2:  # a linear layer's, with what comes out last
+        return leaf.new_empty(models, *leaf.shape[::-1]).mT
+    return leaf.new_empty(models, *leaf.shape)

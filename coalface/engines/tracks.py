@@ -1,0 +1,165 @@
+"""Several steps of many clients: places for their models, and a step of all of them that a GPU records and replays.
+
+Recorded as one CUDA graph, it moves the models where they are: Python asks once for all, and only images are copied
+from step to step. How the models stand in their places is a formation: in lanes, or abreast. Which one a GPU is
+quicker with depends on the network, and is found out on the first launch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+from coalface.data.population import Population
+from coalface.engines.abreast import Abreast
+from coalface.engines.engine import Task
+from coalface.engines.lanes import Lanes
+from coalface.engines.launch import Course, Laid, Leaves, Member, alike, laid, stacked
+from coalface.engines.quickest import Quickest, milliseconds
+from coalface.local import Draw, Losses
+
+TRACKS = 8  # shapes that are kept; each holds the models of its members
+WARM_UPS = 2  # steps before recording, in which libraries choose their kernels
+
+Formation = Lanes | Abreast
+FORMATIONS: dict[str, tuple[type[Formation], ...]] = {"cuda": (Lanes, Abreast), "cpu": (Lanes,)}
+
+
+class Tracks:
+    """A track for each shape of a launch. A CPU records nothing: there a launch has a track of its own, in lanes."""
+
+    def __init__(self, device: str) -> None:
+        self._formations, self._otherwise = FORMATIONS[device], FORMATIONS[device][-1]
+        self._quickest = Quickest(device)
+        self._tracks: dict[Hashable, Track] = {}
+        self._possible = device == "cuda"
+
+    def course(
+        self, task: Task, launch: list[Member], steps: Sequence[list[Draw | None]], width: int, population: Population
+    ) -> Course:
+        """All steps of all members, each laid out ``width`` images wide: one shape for the whole launch."""
+        track: Track | None = None
+        early: dict[int, Leaves] = {}
+        losses = []
+        for step in steps:
+            batch = laid(launch, step, population, multiple=width)
+            if track is None:
+                track = self._track(task, launch, batch)
+                track.begin(launch)
+            for position, draw in enumerate(step):
+                if draw is None and position not in early:  # its steps are over; what its place does now reaches nobody
+                    early[position] = {name: leaf.detach().clone() for name, leaf in track.models[position].items()}
+            losses.append(track.step(batch))
+        assert track is not None  # a member has one step at least
+        return Course([early.get(position, model) for position, model in enumerate(track.models)], losses)
+
+    def _track(self, task: Task, launch: list[Member], batch: Laid) -> Track:
+        """The one that is there for these shapes, or a new one."""
+        rate = task.training.rate_at(task.round)  # it is recorded as a number
+        self._tracks = {key: track for key, track in self._tracks.items() if track.rate == rate}
+        leaves = [
+            (name, leaf.shape, leaf.dtype) for part in (launch[0].own, launch[0].read) for name, leaf in part.items()
+        ]
+        same = tuple(alike([member.read for member in launch]))
+        key = (batch.images.shape, tuple(leaves), same)
+        if key not in self._tracks and self._possible and len(self._tracks) < TRACKS:
+            recorded = self._recorded(task, launch, batch)
+            self._possible = bool(recorded)
+            if recorded:
+                self._tracks[key] = min(recorded, key=Track.milliseconds) if len(recorded) > 1 else recorded[0]
+                self._formations = (type(self._tracks[key].formation),)
+        return self._tracks.get(key) or self._new(self._otherwise, task, launch, batch)
+
+    def _recorded(self, task: Task, launch: list[Member], batch: Laid) -> list[Track]:
+        """A track in each formation that can be recorded."""
+        tracks: list[Track] = []
+        for formation in self._formations if task.net.numerics.autotune else self._formations[:1]:
+            try:
+                track = self._new(formation, task, launch, batch)
+                if track.record():
+                    tracks.append(track)
+            except RuntimeError:  # no memory for a second one, or something that `vmap` does not know
+                if not tracks:
+                    raise
+        return tracks
+
+    def _new(self, formation: type[Formation], task: Task, launch: list[Member], batch: Laid) -> Track:
+        return Track(formation(task, launch, self._quickest), task.training.rate_at(task.round), launch, batch)
+
+
+class Track:
+    """The models of a launch, and one step of them all."""
+
+    def __init__(self, formation: Formation, rate: float, launch: list[Member], batch: Laid) -> None:
+        self.formation, self.rate = formation, rate
+        same = alike([member.read for member in launch])
+        self._same = {name: leaf.detach().clone() for name, leaf in same.items()}
+        self._fixed = stacked([member.read for member in launch], but=same)
+        self._batch = batch
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._losses: Losses = {}
+
+    @property
+    def models(self) -> list[Leaves]:
+        """Of each member, in its place."""
+        return self.formation.models
+
+    def begin(self, launch: list[Member]) -> None:
+        """These members take the places; their optimisers remember nothing."""
+        with torch.no_grad():
+            first, start = self.models[0], launch[0].own
+            torch._foreach_copy_(list(first.values()), list(start.values()))
+            for model, member in zip(self.models[1:], launch[1:], strict=True):  # mostly alike, and laid out by now
+                leaves = [first[name] if leaf is start[name] else leaf for name, leaf in member.own.items()]
+                torch._foreach_copy_(list(model.values()), leaves)
+            read = stacked([member.read for member in launch], but=self._same)
+            for held, given in ((self._same, launch[0].read), (self._fixed, read)):
+                if held:
+                    torch._foreach_copy_(list(held.values()), [given[name] for name in held])
+            memories = [
+                memory
+                for optimiser in self.formation.optimisers
+                for state in optimiser.state.values()
+                for memory in state.values()
+                if isinstance(memory, Tensor)
+            ]
+            if memories:
+                torch._foreach_zero_(memories)
+
+    def step(self, batch: Laid) -> Losses:
+        """One step of all members; their losses [C]."""
+        if self._graph is None:
+            return self.formation.move(self._same, self._fixed, batch)
+        torch._foreach_copy_(list(self._batch), list(batch))
+        self._graph.replay()
+        return {part: value.clone() for part, value in self._losses.items()}
+
+    def record(self) -> bool:
+        """Whether a step could be recorded."""
+        self._batch = Laid(*(tensor.clone() for tensor in self._batch))
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UPS):
+                self.formation.move(self._same, self._fixed, self._batch)
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._losses = self.formation.move(self._same, self._fixed, self._batch)
+        except torch.OutOfMemoryError:  # no fault of the objective's
+            raise
+        except RuntimeError as reason:  # an objective that looks at the device's numbers from Python
+            torch.cuda.synchronize()
+            warnings.warn(f"this method cannot be recorded on the GPU and runs slower: {reason}", stacklevel=2)
+            return False
+        self._graph = graph
+        return True
+
+    def milliseconds(self) -> float:
+        """Of a step that is recorded. It moves the models: members begin afterwards."""
+        assert self._graph is not None
+        return milliseconds(self._graph.replay)
