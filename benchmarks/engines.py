@@ -51,6 +51,7 @@ from coalface.store import Stage
 SIZES = {"feduv_cnn": (64, 30), "sphere64": (112, 48), "mobilefacenet": (112, 48)}  # pixels, images a client
 RATE, CENTRAL_BATCH, WARM_UPS = 0.01, 256, 3
 LONG_WARM_UP = 5.0  # seconds, after which there is no further one
+LOOPS = {"copying loop": False, "in-place loop": True}
 
 
 class Work:
@@ -194,20 +195,28 @@ def main() -> None:
                         for kind in (Sequential, Stacked):
                             ways[kind.name] = partial(coalface, work, steps, Path(folder) / kind.name, kind)
                     if clients == min(options.clients) and not options.no_loops:
-                        ways["copying loop"] = partial(loop, work, steps, in_place=False)
-                        ways["in-place loop"] = partial(loop, work, steps, in_place=True)
+                        ways |= {way: partial(loop, work, steps, in_place) for way, in_place in LOOPS.items()}
                     shares = {
                         way: images_per_second(begin(), options.seconds, device) / reference
                         for way, begin in ways.items()
                     }
                 same = {"model": model, "clients": clients, "steps": steps}
-                rows = [row for row in rows if not same.items() <= row.items()]
-                rows.append(same | {"central": reference, **shares, "commit": provenance.describe(device)["commit"]})
+                measured = {"central": reference, **shares, "commit": provenance.describe(device)["commit"]}
+                rows = joined(rows, same, measured)
                 rows.sort(key=lambda row: (row["model"], row["clients"], row["steps"]))
                 print(same, {way: round(share, 3) for way, share in shares.items()}, flush=True)
                 write(options.out / stem, precision, rows, device)
                 gc.collect()  # recorded graphs hold memory until they are gone
                 torch.cuda.empty_cache()
+
+
+def joined(rows: list[dict[str, Any]], same: dict[str, Any], measured: dict[str, Any]) -> list[dict[str, Any]]:
+    """The table with this row measured anew. Loops are not ours: without new ones the row keeps those of before."""
+    before = [row for row in rows if same.items() <= row.items()]
+    loops = {way: row[way] for row in before for way in LOOPS if way in row}
+    if loops and not any(way in measured for way in LOOPS):
+        measured |= loops | {"loops' commit": before[0].get("loops' commit", before[0]["commit"])}
+    return [*(row for row in rows if row not in before), same | measured]
 
 
 def already(path: Path, device: torch.device) -> list[dict[str, Any]]:
@@ -222,9 +231,8 @@ def write(stem: Path, precision: str, rows: list[dict[str, Any]], device: torch.
     result = {"what": f"share of central images a second, {precision}", "rows": rows, **provenance.describe(device)}
     stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    known = ("coalface", "sequential", "stacked", "copying loop", "in-place loop")
-    ways = [way for way in known if any(way in row for row in rows)]
-    headings = ["model", "clients", "steps", "central", *ways, "commit"]
+    known = ("coalface", "sequential", "stacked", *LOOPS, "commit", "loops' commit")
+    headings = ["model", "clients", "steps", "central", *(way for way in known if any(way in row for row in rows))]
     cells = [[_cell(heading, row.get(heading)) for heading in headings] for row in rows]
     machine = f"{result['hardware']}, {result['date']}, commit {result['commit']}"
     stem.with_suffix(".md").write_text(f"{markdown_table(cells, headings)}\n\n{result['what']}; {machine}.\n")

@@ -40,12 +40,13 @@ class Tracks:
     def course(
         self, task: Task, launch: list[Member], steps: Sequence[list[Draw | None]], width: int, population: Population
     ) -> Course:
-        """All steps of all members, each laid out ``width`` images wide: one shape for the whole launch."""
+        """All steps of all members. What is recorded has one shape for the whole launch: ``width`` images."""
+        multiple = width if self._possible else 1
         track: Track | None = None
         early: dict[int, Leaves] = {}
         losses = []
         for step in steps:
-            batch = laid(launch, step, population, multiple=width)
+            batch = laid(launch, step, population, multiple)
             if track is None:
                 track = self._track(task, launch, batch)
                 track.begin(launch)
