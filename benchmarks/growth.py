@@ -35,8 +35,7 @@ from coalface.algorithms.fedavg import PositiveOnly
 from coalface.algorithms.fedfv import FedFV
 from coalface.data.faceset import FaceSet
 from coalface.data.partition import split
-from coalface.engines.sequential import Sequential
-from coalface.engines.stacked import Stacked, worth_it
+from coalface.engines.stacked import Stacked
 from coalface.federation import Federation, Rounds
 from coalface.local import Training
 from coalface.method import Method
@@ -72,7 +71,7 @@ def measure(name: str, clients: int, rounds: int, faces_file: Path, device: torc
         method.check(population)
         stage = Stage(Path(folder), method.types.server, method.types.private, "growth", device)
         stage.resume()
-        engine = (Stacked if worth_it(device, False, IMAGES) else Sequential)(population, stage.private)
+        engine = Stacked(population, stage.private)
         server = method.begin(net, weights, population, seeding.generator(0, "begin"))
         rules = Rounds(rounds=WARM_UP + rounds, cohort=COHORT)
         federation = Federation(method, net, clients, engine, rules, Training(), 0, stage, lambda server: {})

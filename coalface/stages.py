@@ -21,7 +21,7 @@ from coalface.data.population import Population
 from coalface.engines.engine import Engine
 from coalface.engines.faults import Faulty
 from coalface.engines.sequential import Sequential
-from coalface.engines.stacked import Stacked, why_not, why_several_steps, worth_it
+from coalface.engines.stacked import Stacked, why_not
 from coalface.federation import Federation, Rounds
 from coalface.gathering import Sums
 from coalface.local import Training
@@ -176,20 +176,15 @@ class Stages:
     ) -> tuple[Engine, str]:
         """The engine that was asked for, and how it runs the clients in words for the report.
 
-        ``auto`` takes the stacked one where it applies and pays.
+        ``auto`` takes the stacked one where it applies: it is never slower.
         """
-        most = int(population.counts().max())
-        images = min(most, training.images_per_round or most)
-        several = why_several_steps(method, training, most, max_norm)
         if len(population) == 1:
             return Sequential(population, stage.private), "one client"
         refusal = "asked for" if self.engine == "sequential" else why_not(method)
-        if refusal is None and self.engine == "auto" and not worth_it(self.device, several is not None, images):
-            refusal = several or f"{images} images a client keep the cores busy"
         if refusal is not None:
             return Sequential(population, stage.private), f"one client after another: {refusal}"
-        form = "one step for many clients" if several is None else f"stacked steps: {several}"
-        return Stacked(population, stage.private, max_norm), form
+        engine = Stacked(population, stage.private, max_norm)
+        return engine, engine.form(method, training)
 
 
 def models(method: Method, server: Any, stage: Stage | None) -> list[Weights]:

@@ -1,4 +1,4 @@
-"""coalface, with its checks and ledger; checkpoints nobody writes here. First argument: auto, sequential or stacked."""
+"""coalface, with its checks and ledger; checkpoints nobody writes here. First argument: stacked or sequential."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coalface.allocator import keep_freed_memory
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
 from coalface.engines.sequential import Sequential
-from coalface.engines.stacked import Stacked, worth_it
+from coalface.engines.stacked import Stacked
 from coalface.federation import Federation, Rounds
 from coalface.local import Training
 from coalface.models.net import Net
@@ -27,8 +27,7 @@ population = Population(FaceSet(pixels, torch.arange(0, len(pixels) + 1, IMAGES)
 net, method = Net("feduv_cnn", size=SIZE), SharedHead(scale=SCALE)
 with tempfile.TemporaryDirectory() as folder:
     stage = Stage(Path(folder), method.types.server, method.types.private, "peers", torch.device("cpu"))
-    automatic = Stacked if worth_it(torch.device("cpu"), True, 10) else Sequential
-    kinds = {"auto": automatic, "sequential": Sequential, "stacked": Stacked}
+    kinds = {"stacked": Stacked, "sequential": Sequential}
     engine = kinds[sys.argv[1]](population, stage.private)
     federation = Federation(
         method,

@@ -43,8 +43,8 @@ class Peer:
 
 
 PEERS = {
-    "coalface": Peer("coalface", "bare", "ours.py", ("auto",)),
-    "stacked": Peer("coalface, stacked", "bare", "ours.py", ("stacked",)),
+    "coalface": Peer("coalface", "bare", "ours.py", ("stacked",)),  # what `auto` takes
+    "sequential": Peer("coalface, sequential", "bare", "ours.py", ("sequential",)),
     "bare": Peer("bare PyTorch loop", "bare", "bare.py"),
     "flower": Peer("Flower 1.41.0, simulation", "flower", "flower.py", needs=("flwr[simulation]==1.41.0",)),
     "pfl": Peer("pfl 0.6.0", "pfl", "pfl_research.py", needs=("pfl[pytorch]==0.6.0",)),

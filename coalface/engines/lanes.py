@@ -1,6 +1,6 @@
 """Every client's model for itself, with a stream of its own on a GPU.
 
-Kernels that are each too small for the device share it. A CPU has no streams: there, one model moves after another.
+Kernels that are each too small for the device share it.
 """
 
 from __future__ import annotations

@@ -36,12 +36,16 @@ class Member:
     broadcast: wire.Broadcast
     faces: ClientFaces
     trained_on: Faces  # its own faces, or these with others
-    draws: Iterator[Draw]  # of this round, from the client's own generator when they are asked for
+    luck: torch.Generator  # of its draws in this round, which are made when they are asked for
     width: int  # images of its widest step
     trained: Any
     fixed: Any
     own: Leaves  # of what is trained: the part that this client does not share with the launch
     read: Leaves  # of what is fixed
+
+    def draws(self, training: Training) -> Iterator[Draw]:
+        """Its steps of this round. They can be asked for once: what is left of its luck is another."""
+        return draws(self.trained_on.host_labels, training, self.luck)
 
     @cached_property
     def size(self) -> int:
@@ -55,7 +59,6 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
     luck = seeding.generator(task.seed, "start", task.round, client)
     local = task.method.start(task.net, broadcast, private.load(client, task.round), faces, luck)
     trained_on = faces if local.faces is None else local.faces
-    drawn = draws(trained_on.host_labels, training, seeding.generator(task.seed, "batches", task.round, client))
     own: Leaves = {}
     for field in fields(local.trained):
         if field.name not in shared:
@@ -65,7 +68,7 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
         broadcast=broadcast,
         faces=faces,
         trained_on=trained_on,
-        draws=drawn,
+        luck=seeding.generator(task.seed, "batches", task.round, client),
         width=images_of_a_step(len(trained_on), training),
         trained=local.trained,
         fixed=local.fixed,
@@ -130,7 +133,7 @@ class After:
     """What a launch came to, on the device."""
 
     common: Leaves  # the weighted mean over the members, of what they have in common
-    own: Leaves  # [C, …], of what is each member's own
+    own: list[Leaves]  # of each member, what is its own
     losses: Losses  # part -> [C], means over a member's steps
     images: list[int]  # that each member went through
 
@@ -139,8 +142,9 @@ class After:
 class Course:
     """How several steps of a launch went."""
 
-    ends: list[Leaves]  # of each member, after the last of its steps
-    losses: list[Losses]  # of each step: part -> [C]
+    ends: list[Leaves]  # of each member, after the last of its steps; where they stand, the next launch may begin
+    losses: Losses  # part -> [C], means over a member's steps
+    images: list[int]  # that each member went through
 
 
 def client_losses(task: Task, first: Member) -> ClientLosses:

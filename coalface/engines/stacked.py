@@ -4,7 +4,7 @@ One step    When a client's round is one plain SGD step, the weighted mean of th
             weighted mean of their losses: one backward pass through one backbone serves a whole cohort, exactly, at
             the speed of central training. What a client trains beside the common part (its class embedding, say) still
             moves on its own.
-Otherwise   Each client has its own copy of everything that is trained, stacked with the others' (``stacked_steps``).
+Otherwise   Each client has its own copy of everything that is trained (``stacked_steps``).
 
 Clients with fewer images are padded; padded images have no share in the loss.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import mul
 from typing import Any
 
 import torch
@@ -40,13 +41,14 @@ from coalface.engines.replay import Groups, Replay
 from coalface.engines.room import Room, evenly, room_for
 from coalface.engines.sequential import PrivateStates
 from coalface.engines.stacked_steps import several_steps
-from coalface.engines.tracks import Tracks
+from coalface.engines.tracks import FORMATIONS, Tracks
 from coalface.local import Training, is_statistic
 from coalface.method import Method
 from coalface.models.net import Weights
 from coalface.transfer import sent
 
-WORTH_STACKING = 20  # images of a client: with more, one pass for many clients gains nothing on a CPU
+PIXELS = 200_000  # of a client in a step: with more, it keeps a CPU busy by itself
+UNEVEN = 3.0  # times the mean number of images: with more on one client, a CPU is busy with padding
 REPLAYED_IMAGES = 1024  # a launch of so many or fewer is over before Python has asked for it: it is replayed instead
 SIDE_BY_SIDE = 16  # clients that take several steps together: enough to fill a GPU with batches of ten
 
@@ -72,15 +74,6 @@ def why_several_steps(method: Method, training: Training, max_images: int, max_n
     return None
 
 
-def worth_it(device: torch.device, multi_step: bool, images: int) -> bool:
-    """Whether to stack where nobody asked for it, with so many images of a client in a step.
-
-    A stack of models is no faster on a CPU than one after another, and neither is one pass for all where each client
-    fills the cores by itself.
-    """
-    return device.type == "cuda" or (not multi_step and images <= WORTH_STACKING)
-
-
 class Stacked:
     """``why_not`` says which methods it takes; the caller asks before."""
 
@@ -91,16 +84,37 @@ class Stacked:
         self.population = population
         self.private = private
         self.max_norm = max_norm
-        self.counts = population.counts().unique().tolist()  # how many images a client can have
+        counts, clients = population.counts().unique(return_counts=True)
+        self.counts, self._clients_with = counts.tolist(), clients.tolist()  # how many images; how many have so many
         self.device = population.where.type
         on_gpu = self.device == "cuda"
         self.replay = Replay() if on_gpu else None
-        self.tracks = Tracks(self.device)
+        self.tracks = Tracks(self.device) if FORMATIONS[self.device] else None
         self.room: Room | None = None  # measured when the first client is there
+
+    def form(self, method: Method, training: Training) -> str:
+        """How it runs clients, in words for the report."""
+        several = self._why_several_steps(method, training)
+        if several is None:
+            return "one step for many clients"
+        return f"{'stacked steps' if self.tracks else 'one client after another'}: {several}"
+
+    def _why_several_steps(self, method: Method, training: Training) -> str | None:
+        """As the function says; and why one backward pass would do, but does not pay on a CPU."""
+        several = why_several_steps(method, training, max(self.counts), self.max_norm)
+        if several or self.device != "cpu":
+            return several
+        drawn = [min(count, training.images_per_round or count) for count in self.counts]
+        if max(drawn) * self.population.faces.size**2 > PIXELS:
+            return f"{max(drawn)} images a client keep a CPU busy"
+        mean = sum(map(mul, drawn, self._clients_with)) / sum(self._clients_with)
+        if max(drawn) > UNEVEN * mean:
+            return f"padding {mean:.1f} images a client to {max(drawn)} does not pay on a CPU"
+        return None
 
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
         """A launch's answers are read when the next one is under way, so that a GPU is not kept waiting."""
-        several = why_several_steps(task.method, task.training, max(self.counts), self.max_norm) is not None
+        several = self._why_several_steps(task.method, task.training) is not None
         shared = () if several else task.method.common or ()
         under_way: Flight | None = None
         for launch in self._launches(task, cohort, shared, SIDE_BY_SIDE if several else len(cohort)):
@@ -158,7 +172,7 @@ def one_step(
     What is replayed has this ``width`` of images for each.
     """
     first = launch[0]
-    draws = [next(member.draws) for member in launch]
+    draws = [next(member.draws(task.training)) for member in launch]
     batch = laid(launch, draws, population, multiple=width if replay else 1)
     common = {name: leaf.detach() for name, leaf in tree.leaves(first.trained).items() if name not in first.own}
     own = stacked([member.own for member in launch])
@@ -201,7 +215,8 @@ def one_step(
     moved = after["moved"]
     return After(
         {name: moved[name] for name in common},
-        {name: moved[name] for name in own},
+        # Copies: a view would keep the whole launch's tensors for as long as one client's.
+        [{name: moved[name][position].clone() for name in own} for position in range(len(launch))],
         after["losses"],
         [member.width for member in launch],
     )
@@ -212,8 +227,7 @@ def _replies(method: Method, launch: list[Member], after: After) -> Iterator[Rep
     shared: dict[str, Any] = {}
     bytes_down = bytes_up = 0  # the same for all: members of a launch have the same shapes
     for position, member in enumerate(launch):
-        # Copies: a view would keep the whole launch's tensors for as long as one client's.
-        leaves = after.common | {name: leaf[position].clone() for name, leaf in after.own.items()}
+        leaves = after.common | after.own[position]
         if shared:
             trained = tree.refill(_bare(member.trained, method), leaves)
             upload = replace(method.upload(_bare(member.broadcast, method), trained, member.faces), **shared)

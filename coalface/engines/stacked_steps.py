@@ -1,22 +1,26 @@
-"""The stacked engine where a client's round is several steps: a model for each client, trained side by side.
+"""The stacked engine where a client's round is several steps: a model for each client.
 
-All members take their n-th step together. A client with fewer steps than the others leaves when its own are over; what
-its place does afterwards reaches nobody.
+On a GPU they are trained side by side (``tracks``): all members take their n-th step together. A client with fewer
+steps than the others leaves when its own are over; what its place does afterwards reaches nobody. On a CPU, where
+nothing is gained by that, they take turns. Either way the models of a launch are averaged at once, before anybody asks
+for them one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from coalface import tree
 from coalface.data.population import Population
 from coalface.engines.engine import Task
-from coalface.engines.launch import After, Leaves, Member, stacked
+from coalface.engines.launch import After, Course, Leaves, Member
 from coalface.engines.tracks import Tracks
-from coalface.local import Draw
-from coalface.transfer import sent
+from coalface.local import Batch, Draw, Losses, Training, train
 
 
 def several_steps(
@@ -25,24 +29,46 @@ def several_steps(
     width: int,
     population: Population,
     weights: Tensor | None,
-    tracks: Tracks,
+    tracks: Tracks | None,
 ) -> After:
-    """Train all members, by steps of at most ``width`` images.
+    """Train all members: by steps of at most ``width`` images on these tracks, or without tracks one by one.
 
     ``weights`` [C] are those of the mean of what they have in common; None keeps all apart.
     """
-    steps = list(_steps(launch))
-    course = tracks.course(task, launch, steps, width, population)
+    if tracks:
+        course = tracks.course(task, launch, list(_steps(launch, task.training)), width, population)
+    else:
+        course = in_turn(task, launch)
     ends = [{name: leaf.detach() for name, leaf in end.items()} for end in course.ends]
-    took = torch.tensor([[0 if draw is None else len(draw.rows) for draw in step] for step in steps])  # [S, C]
-    shares = sent((took > 0) / (took > 0).sum(dim=0), next(iter(ends[0].values())).device)
-    losses = {part: (shares * torch.stack([s[part] for s in course.losses])).sum(0) for part in course.losses[0]}
     averaged: Leaves = {}
     if weights is not None:
         common = [name for name in ends[0] if name.split("/")[0] in (task.method.common or ())]
         averaged = _mean([{name: end[name] for name in common} for end in ends], weights.tolist())
-    own = stacked([{name: leaf for name, leaf in end.items() if name not in averaged} for end in ends])
-    return After(averaged, own, losses, took.sum(dim=0).tolist())
+    own = [{name: leaf for name, leaf in end.items() if name not in averaged} for end in ends]
+    if tracks:  # the next launch takes these places
+        own = [{name: leaf.clone(memory_format=torch.contiguous_format) for name, leaf in o.items()} for o in own]
+    return After(averaged, own, course.losses, course.images)
+
+
+def in_turn(task: Task, launch: list[Member]) -> Course:
+    """One member after the other by the reference's own loop, without padding."""
+    trained = [
+        train(
+            partial(_losses, task, member.fixed),
+            member.trained,
+            member.trained_on,
+            task.training,
+            task.round,
+            member.luck,
+        )
+        for member in launch
+    ]
+    losses = {part: torch.tensor([one.losses[part] for one in trained]) for part in trained[0].losses}
+    return Course([tree.leaves(one.state) for one in trained], losses, [one.images for one in trained])
+
+
+def _losses(task: Task, fixed: Any, trained: Any, batch: Batch) -> Losses:
+    return task.method.objective(task.net, trained, fixed, batch)
 
 
 def _mean(members: Sequence[Leaves], weights: Sequence[float]) -> Leaves:
@@ -55,7 +81,8 @@ def _mean(members: Sequence[Leaves], weights: Sequence[float]) -> Leaves:
     return {name: leaf.contiguous() for name, leaf in zip(members[0], total, strict=True)}
 
 
-def _steps(launch: list[Member]) -> Iterator[list[Draw | None]]:
+def _steps(launch: list[Member], training: Training) -> Iterator[list[Draw | None]]:
     """The n-th draw of every member, until none has any left."""
-    while any(step := [next(member.draws, None) for member in launch]):
+    drawn = [member.draws(training) for member in launch]
+    while any(step := [next(draws, None) for draws in drawn]):
         yield step

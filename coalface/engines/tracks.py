@@ -1,4 +1,4 @@
-"""Several steps of many clients: places for their models, and a step of all of them that a GPU records and replays.
+"""Several steps of many clients on a GPU: places for their models, and a step of all of them, recorded and replayed.
 
 Recorded as one CUDA graph, it moves the models where they are: Python asks once for all, and only images are copied
 from step to step. How the models stand in their places is a formation: in lanes, or abreast. Which one a GPU is
@@ -20,16 +20,17 @@ from coalface.engines.lanes import Lanes
 from coalface.engines.launch import Course, Laid, Leaves, Member, alike, laid, stacked
 from coalface.engines.quickest import Quickest, milliseconds
 from coalface.local import Draw, Losses
+from coalface.transfer import sent
 
 TRACKS = 8  # shapes that are kept; each holds the models of its members
 WARM_UPS = 2  # steps before recording, in which libraries choose their kernels
 
 Formation = Lanes | Abreast
-FORMATIONS: dict[str, tuple[type[Formation], ...]] = {"cuda": (Lanes, Abreast), "cpu": (Lanes,)}
+FORMATIONS: dict[str, tuple[type[Formation], ...]] = {"cuda": (Lanes, Abreast), "cpu": ()}  # a CPU gains by none
 
 
 class Tracks:
-    """A track for each shape of a launch. A CPU records nothing: there a launch has a track of its own, in lanes."""
+    """A track for each shape of a launch; where nothing can be recorded, each launch has a track of its own."""
 
     def __init__(self, device: str) -> None:
         self._formations, self._otherwise = FORMATIONS[device], FORMATIONS[device][-1]
@@ -55,7 +56,11 @@ class Tracks:
                     early[position] = {name: leaf.detach().clone() for name, leaf in track.models[position].items()}
             losses.append(track.step(batch))
         assert track is not None  # a member has one step at least
-        return Course([early.get(position, model) for position, model in enumerate(track.models)], losses)
+        ends = [early.get(position, model) for position, model in enumerate(track.models)]
+        took = torch.tensor([[0 if draw is None else len(draw.rows) for draw in step] for step in steps])  # [S, C]
+        shares = sent((took > 0) / (took > 0).sum(dim=0), next(iter(ends[0].values())).device)
+        means = {part: (shares * torch.stack([step[part] for step in losses])).sum(0) for part in losses[0]}
+        return Course(ends, means, took.sum(dim=0).tolist())
 
     def _track(self, task: Task, launch: list[Member], batch: Laid) -> Track:
         """The one that is there for these shapes, or a new one."""

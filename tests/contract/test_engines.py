@@ -24,7 +24,7 @@ from coalface.engines.engine import Task
 from coalface.engines.lanes import Lanes
 from coalface.engines.launch import laid
 from coalface.engines.sequential import Sequential
-from coalface.engines.stacked import Stacked, why_not, why_several_steps, worth_it
+from coalface.engines.stacked import Stacked, why_not, why_several_steps
 from coalface.federation import Rounds
 from coalface.local import Draw, Training
 from coalface.method import Method
@@ -110,18 +110,18 @@ def test_one_step_stacked_equals_sequential(
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("formation", [Lanes, Abreast])
+@pytest.mark.parametrize("formations", [(Lanes,), (Abreast,), ()], ids=["lanes", "abreast", "in turn"])
 @pytest.mark.parametrize("net_name", ["tiny", "tiny_bn"])
 @pytest.mark.parametrize("name", FACES)
 def test_several_steps_stacked_equal_sequential(
     name: str,
     net_name: str,
-    formation: type[Lanes | Abreast],
+    formations: tuple[type[Lanes | Abreast], ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     launches: list[int],
 ) -> None:
-    monkeypatch.setitem(tracks.FORMATIONS, "cpu", (formation,))  # a GPU takes the quicker one
+    monkeypatch.setitem(tracks.FORMATIONS, "cpu", formations)  # a GPU takes the quicker one, a CPU none
     monkeypatch.setitem(room.IMAGES, "cpu", 7)  # three clients a launch, with two images each
     method = method_named(name)()
     people = noise_population(identities_each=1 if method.one_identity else 2)
@@ -279,24 +279,51 @@ def test_one_plain_step_is_one_backward_pass() -> None:
     assert why_several_steps(method, Training(batch=4, images_per_round=4), 100, 0.0) is None
 
 
+def chosen(asked: str, method: Method, training: Training, people: Population) -> tuple[type, str]:
+    stages: Any = SimpleNamespace(engine=asked)
+    stage: Any = SimpleNamespace(private=None)
+    engine, form = Stages.chosen_engine(stages, method, people, stage, training, 0.0)
+    return type(engine), form
+
+
+def test_auto_stacks_what_can_be_stacked(population: Population) -> None:
+    method, alone = method_named("fedface")(), replace(population, clients=((0,),))
+    by_batch = method_named("fedavg/private-head")(normalisation="local")
+    in_turn = "one client after another: a local round is more than one step"
+    assert chosen("auto", method, ONE_STEP, population) == (Stacked, "one step for many clients")
+    assert chosen("auto", method, STEPS, population) == (Stacked, in_turn)
+    assert chosen("sequential", method, STEPS, population) == (Sequential, "one client after another: asked for")
+    assert chosen("auto", method, STEPS, alone) == (Sequential, "one client")
+    assert chosen("auto", by_batch, STEPS, population)[0] is Sequential
+
+
+def test_on_a_cpu_one_pass_is_for_clients_that_do_not_fill_it() -> None:
+    """Images of 200 × 200 pixels: five are 200,000."""
+    images = torch.zeros(1, 1, 1, 1, dtype=torch.uint8).expand(12, 3, 200, 200)
+    people = Population(FaceSet(images, torch.tensor([0, 6, 12])), ((0,), (1,)))
+    for drawn, form in {
+        5: "one step for many clients",
+        0: "one client after another: 6 images a client keep a CPU busy",
+    }.items():
+        assert chosen("auto", method_named("fedface")(), replace(ONE_STEP, images_per_round=drawn), people)[1] == form
+
+
 @pytest.mark.parametrize(
-    ("asked", "device", "training", "taken"),
+    ("images_each", "drawn", "one_pass"),
     [
-        ("auto", "cpu", ONE_STEP, Stacked),
-        ("auto", "cpu", STEPS, Sequential),
-        ("auto", "cuda", ONE_STEP, Stacked),
-        ("auto", "cuda", STEPS, Stacked),
-        ("stacked", "cpu", STEPS, Stacked),
-        ("sequential", "cuda", ONE_STEP, Sequential),
+        ((1, 1, 1, 1, 1, 1, 1, 3), 0, True),  # 24 with padding, of which 10 are images
+        ((1, 1, 1, 1, 1, 1, 1, 4), 0, True),  # 32, of which 11
+        ((1, 1, 1, 1, 1, 1, 1, 9), 0, False),  # 72, of which 16
+        ((1, 1, 1, 1, 1, 1, 1, 9), 2, True),  # two of them at most in a round: 16, of which 9
     ],
 )
-def test_auto_stacks_where_it_pays(
-    asked: str, device: str, training: Training, taken: type, population: Population
+def test_on_a_cpu_one_pass_does_not_go_through_much_padding(
+    images_each: tuple[int, ...], drawn: int, one_pass: bool, tmp_path: Path, launches: list[int]
 ) -> None:
-    stages: Any = SimpleNamespace(engine=asked, device=torch.device(device), net=Net("tiny"))
-    stage: Any = SimpleNamespace(private=None)
-    engine, form = Stages.chosen_engine(stages, method_named("fedface")(), population, stage, training, 0.0)
-    assert type(engine) is taken
-    assert ("asked for" in form) == (asked == "sequential")
-    assert worth_it(torch.device(device), multi_step=False, images=20)
-    assert worth_it(torch.device(device), multi_step=False, images=21) is (device == "cuda")
+    people = replace(noise_population(images=9), images_each=images_each)
+    training = replace(ONE_STEP, images_per_round=drawn)
+    _, form = chosen("auto", method_named("fedface")(), training, people)
+    assert ("padding" in form) is not one_pass
+    net = Net("tiny", embedding=8, size=16)
+    assert_equal(method_named("fedface")(), net, people, tmp_path, training, ALL, TOLERANCE)
+    assert bool(launches) is not one_pass
