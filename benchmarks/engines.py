@@ -6,12 +6,11 @@
 Rows of the same machine that the result already has stay, each with the commit that it was measured at, so that the
 table can be made in parts.
 
-For each network, number of clients a round and number of local steps: coalface with the engine that `auto` takes (on a
-CPU, with either one too), a hand-written loop that copies the model for each client, and one that trains a single model
-in place and keeps the sum of the changes (the strategy that pfl documents). Central training takes batches of 256 of
-the same images by the same network, optimiser and arithmetic. All train FedFace's loss; the loops do nothing else that
-a federation does, and run with the smallest number of clients only, since a client costs them the same among any
-number.
+For each network, number of clients a round and number of local steps: coalface with the engine that `auto` takes, a
+hand-written loop that copies the model for each client, and one that trains a single model in place and keeps the sum
+of the changes (the strategy that pfl documents). Central training takes batches of 256 of the same images by the same
+network, optimiser, arithmetic and layout in memory. All train FedFace's loss; the loops do nothing else that a
+federation does, and run with the smallest number of clients only, since a client costs them the same among any number.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from coalface import provenance, seeding
+from coalface import models, provenance, seeding
 from coalface.algorithms.fedface import FedFace
+from coalface.allocator import keep_freed_memory
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
-from coalface.engines.sequential import Sequential
-from coalface.engines.stacked import Stacked, why_several_steps, worth_it
+from coalface.engines.stacked import Stacked
 from coalface.federation import Federation, Rounds
 from coalface.local import Training
 from coalface.models.net import Net, scaled
@@ -70,7 +69,7 @@ class Work:
     def step(self, module: torch.nn.Module, optimiser: torch.optim.Optimizer, images: Tensor) -> None:
         """One plain step, with the arithmetic that coalface takes."""
         with torch.autocast("cuda", torch.bfloat16, enabled=self.bf16):
-            features = module(self.laid_out(scaled(images)))
+            features = module(scaled(images).contiguous(memory_format=self.layout))
         loss, _ = positive_hinge(features.float(), self.target, 0.9)
         optimiser.zero_grad()
         loss.mean().backward()
@@ -80,15 +79,17 @@ class Work:
     def bf16(self) -> bool:
         return self.device.type == "cuda" and self.net.numerics.precision == "bf16"
 
-    def laid_out(self, images: Tensor) -> Tensor:
-        last = self.device.type == "cuda" and self.net.numerics.channels_last
-        return images.contiguous(memory_format=torch.channels_last) if last else images
+    @property
+    def layout(self) -> torch.memory_format:
+        """Which coalface takes too."""
+        on_cpu = self.net.name in models.CHANNELS_LAST_ON_CPU
+        last = self.net.numerics.channels_last if self.device.type == "cuda" else on_cpu
+        return torch.channels_last if last else torch.contiguous_format
 
     def module(self) -> Any:
         """An ordinary module of these weights."""
         module = self.net.module(self.start.map(lambda leaf: leaf.clone())).requires_grad_()
-        last = self.device.type == "cuda" and self.net.numerics.channels_last
-        module = module.to(memory_format=torch.channels_last) if last else module
+        module = module.to(memory_format=self.layout)
         return torch.compile(module, dynamic=False) if self.net.numerics.compiled else module
 
 
@@ -127,15 +128,12 @@ def loop(work: Work, steps: int, in_place: bool) -> Iterator[int]:
         yield work.clients * work.images
 
 
-def coalface(work: Work, steps: int, folder: Path, kind: type[Stacked | Sequential] | None = None) -> Iterator[int]:
+def coalface(work: Work, steps: int, folder: Path) -> Iterator[int]:
     """Rounds for ever, with everything that a round of ours does but evaluation; by the engine that `auto` takes."""
     method, batch = FedFace(), 0 if steps == 1 else -(-work.images // steps)
     training = Training(rate=RATE, batch=batch)
     stage = Stage(folder, method.types.server, method.types.private, "engines", work.device)
-    if kind is None:
-        several = why_several_steps(method, training, work.images, 0.0) is not None
-        kind = Stacked if worth_it(work.device, several, work.images) else Sequential
-    engine = kind(work.population, stage.private)
+    engine = Stacked(work.population, stage.private)
     rules = Rounds(rounds=1_000_000, checkpoint_every=1_000_000)
     federation = Federation(method, work.net, work.clients, engine, rules, training, 0, stage, lambda server: {})
     server = method.begin(work.net, work.start, work.population, seeding.generator(0, "begin"))
@@ -178,6 +176,7 @@ def main() -> None:
     name = ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
     device, numerics = torch.device(name), Numerics(options.precision, compiled=options.compiled)
     numerics.switch_on()
+    keep_freed_memory()  # as the command line does
     precision = options.precision if name == "cuda" else "fp32"
     stem = f"engines_{name}_{precision}" + ("_compiled" if options.compiled else "")
     rows = already(options.out / f"{stem}.json", device)
@@ -191,9 +190,6 @@ def main() -> None:
                     ways: dict[str, Callable[[], Iterator[int]]] = {
                         "coalface": partial(coalface, work, steps, Path(folder))
                     }
-                    if name == "cpu":
-                        for kind in (Sequential, Stacked):
-                            ways[kind.name] = partial(coalface, work, steps, Path(folder) / kind.name, kind)
                     if clients == min(options.clients) and not options.no_loops:
                         ways |= {way: partial(loop, work, steps, in_place) for way, in_place in LOOPS.items()}
                     shares = {
@@ -231,7 +227,7 @@ def write(stem: Path, precision: str, rows: list[dict[str, Any]], device: torch.
     result = {"what": f"share of central images a second, {precision}", "rows": rows, **provenance.describe(device)}
     stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    known = ("coalface", "sequential", "stacked", *LOOPS, "commit", "loops' commit")
+    known = ("coalface", *LOOPS, "commit", "loops' commit")
     headings = ["model", "clients", "steps", "central", *(way for way in known if any(way in row for row in rows))]
     cells = [[_cell(heading, row.get(heading)) for heading in headings] for row in rows]
     machine = f"{result['hardware']}, {result['date']}, commit {result['commit']}"
