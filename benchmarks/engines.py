@@ -33,7 +33,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from coalface import models, provenance, seeding
+from coalface import provenance, seeding
 from coalface.algorithms.fedface import FedFace
 from coalface.allocator import keep_freed_memory
 from coalface.data.faceset import FaceSet
@@ -82,8 +82,7 @@ class Work:
     @property
     def layout(self) -> torch.memory_format:
         """Which coalface takes too."""
-        on_cpu = self.net.name in models.CHANNELS_LAST_ON_CPU
-        last = self.net.numerics.channels_last if self.device.type == "cuda" else on_cpu
+        last = self.net.channels_last_on(self.device.type)
         return torch.channels_last if last else torch.contiguous_format
 
     def module(self) -> Any:

@@ -20,8 +20,8 @@ from coalface.local import Training
 from coalface.method import Method
 from coalface.models.net import Net
 
-SLOW_CHECKPOINT = 0.5  # seconds; quicker ones are written as often as the rules say
-CHECKPOINT_SHARE = 0.1  # of the time, at most, for slow ones
+SLOW_CHECKPOINT = 0.02  # seconds; quicker ones are written as often as the rules say
+CHECKPOINT_SHARE = 0.1  # of the time, at most, for slow ones: a crash costs ten times as long as writing one took
 
 
 @dataclass(frozen=True)

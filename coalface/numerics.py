@@ -28,10 +28,6 @@ class Numerics:
         """The context for a network's pass on a GPU."""
         return torch.autocast("cuda", torch.bfloat16, enabled=self.precision == "bf16")
 
-    def laid_out(self, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Weights as a GPU's convolutions want them, if it is to have channels last."""
-        return channels_last(parameters) if self.channels_last else parameters
-
 
 def channels_last(parameters: dict[str, Tensor]) -> dict[str, Tensor]:
     """Convolutions' weights so that images go through channels last. A stack of models has no such layout."""

@@ -110,10 +110,9 @@ class PrivateStore:
 
     def rewind(self, round_: int) -> None:
         """Forget everything made after a round."""
-        self._disk.forget_after(round_)
-        for client, rounds in list(self._newest.items()):
-            for made in [made for made in rounds if made > round_]:
-                self._remove(client, made)
+        held = [key for key in self._held if key[1] > round_]
+        for client, made in {*held, *self._disk.forget_after(round_)}:
+            self._remove(client, made)
 
     def retain(self, client: int, rounds: Sequence[int]) -> None:
         """Of this client's versions, keep those made in these rounds only."""

@@ -77,14 +77,17 @@ class Segments:
         elif self._wanted[number] < SPARSE * self._written[number]:
             self._sparse.add(number)
 
-    def forget_after(self, round_: int) -> None:
-        """Remove every state of a later round, for new processes too."""
+    def forget_after(self, round_: int) -> list[Key]:
+        """Remove every state of a later round, for new processes too; which they were."""
+        forgotten = []
         for number in [number for number, latest in self._latest.items() if latest > round_]:
             for key in self._keys_in(number):
                 if key[1] > round_ and self._file_of.get(key) == number:
                     self.forget(key)
+                    forgotten.append(key)
             if number in self._latest:
                 self._empty(number)
+        return forgotten
 
     def compact(self) -> None:
         """Empty files that are wanted for little."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,8 @@ def tiny_bn(embedding: int = 8, size: int = 16) -> nn.Module:
 
 @pytest.fixture(autouse=True)
 def small_and_steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The tiny networks are in the table, and every test computes on one thread, so that bits repeat."""
+    """The tiny networks are in the table; tests compute on one thread, so that bits repeat, and no disk is too slow."""
+    monkeypatch.setattr("coalface.federation.SLOW_CHECKPOINT", inf)
     monkeypatch.setitem(models.MODELS, "tiny", tiny)
     monkeypatch.setitem(models.MODELS, "tiny_bn", tiny_bn)
     threads = torch.get_num_threads()

@@ -8,7 +8,7 @@ from torch.func import vmap
 
 from coalface.models.net import Net
 from coalface.models.prelu import PReLU
-from coalface.numerics import Numerics
+from coalface.numerics import Numerics, channels_last
 
 
 def test_a_cpu_computes_the_same_whatever_a_gpu_would() -> None:
@@ -20,15 +20,21 @@ def test_a_cpu_computes_the_same_whatever_a_gpu_would() -> None:
 
 def test_convolutions_are_laid_out_channels_last_and_nothing_else_is() -> None:
     weights = {"conv": torch.rand(4, 3, 5, 5), "fc": torch.rand(2, 3)}
-    laid = Numerics().laid_out(weights)
+    laid = channels_last(weights)
     assert laid["conv"].stride() == (75, 1, 15, 3) and torch.equal(laid["conv"], weights["conv"])
     assert laid["fc"] is weights["fc"]
-    assert Numerics(channels_last=False).laid_out(weights) is weights
+
+
+def test_channels_last_is_a_setting_on_a_gpu_and_the_networks_own_on_a_cpu() -> None:
+    for name, on_cpu in (("feduv_cnn_small", True), ("sphere20", False)):
+        for setting in (True, False):
+            net = Net(name, Numerics(channels_last=setting))
+            assert (net.channels_last_on("cuda"), net.channels_last_on("cpu")) == (setting, on_cpu)
 
 
 def test_a_stack_of_models_keeps_its_layout() -> None:
     stack = torch.rand(6, 4, 3, 5, 5)
-    assert torch.equal(vmap(lambda w: Numerics().laid_out({"conv": w})["conv"])(stack), stack)
+    assert torch.equal(vmap(lambda w: channels_last({"conv": w})["conv"])(stack), stack)
 
 
 @pytest.fixture

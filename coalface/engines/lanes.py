@@ -11,15 +11,16 @@ from coalface.engines.engine import Task
 from coalface.engines.launch import Laid, Leaves, Member, client_losses, stacked
 from coalface.engines.quickest import Quickest
 from coalface.local import Losses, fresh_optimiser, is_statistic
+from coalface.numerics import channels_last
 
 
 class Lanes:
     """The models of a launch."""
 
     def __init__(self, task: Task, launch: list[Member], quickest: Quickest) -> None:
-        on_gpu = next(iter(launch[0].own.values())).is_cuda
-        self._streams = [torch.cuda.Stream() for _ in launch] if on_gpu else []
-        layout = task.net.numerics.laid_out if on_gpu else dict  # as the network wants it: once, not in every step
+        kind = next(iter(launch[0].own.values())).device.type
+        self._streams = [torch.cuda.Stream() for _ in launch] if kind == "cuda" else []
+        layout = channels_last if task.net.channels_last_on(kind) else dict  # once, and not in every step
         self.models: list[Leaves] = [
             layout({name: leaf.detach().clone() for name, leaf in member.own.items()}) for member in launch
         ]
@@ -27,7 +28,8 @@ class Lanes:
         self._learnt = [{n: leaf.requires_grad_() for n, leaf in m.items() if not is_statistic(n)} for m in self.models]
         rate = task.training.rate_at(task.round)
         self.optimisers = [
-            fresh_optimiser(list(learnt.values()), task.training, rate, recorded=on_gpu) for learnt in self._learnt
+            fresh_optimiser(list(learnt.values()), task.training, rate, recorded=kind == "cuda")
+            for learnt in self._learnt
         ]
 
     def move(self, same: Leaves, fixed: Leaves, batch: Laid) -> Losses:

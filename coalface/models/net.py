@@ -119,14 +119,17 @@ class Net:
                 )
         return self._run(module, weights, images, *others)
 
+    def channels_last_on(self, kind: str) -> bool:
+        """Whether images go through a device of this kind with their channels side by side in memory."""
+        # On a CPU not a setting: a network's results there are to be the same under all of them.
+        return self.numerics.channels_last if kind == "cuda" else self.name in CHANNELS_LAST_ON_CPU
+
     def _run(self, module: torch.nn.Module, weights: Weights, *inputs: Tensor) -> Any:
-        if inputs[0].device.type != "cuda":
-            # Not a setting: a network's results on a CPU are to be the same under all of them.
-            last = self.name in CHANNELS_LAST_ON_CPU
-            parameters = channels_last(weights.parameters) if last else weights.parameters
+        kind = inputs[0].device.type
+        parameters = channels_last(weights.parameters) if self.channels_last_on(kind) else weights.parameters
+        if kind != "cuda":
             return _called(module, parameters, weights.statistics, *inputs)
         with self.numerics.autocast():
-            parameters = self.numerics.laid_out(weights.parameters)
             call = self._compiled if self._compiles(module, *parameters.values(), *inputs) else partial(_called, module)
             outputs = call(parameters, weights.statistics, *inputs)
             return _pytree.tree_map(lambda leaf: leaf.to(inputs[0].dtype), outputs)
