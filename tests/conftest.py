@@ -59,6 +59,14 @@ def small_and_steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
+def float64() -> Iterator[None]:
+    """Weights, and so everything, in double precision."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
 def net() -> Net:
     return Net("tiny", embedding=8, size=16)
 
