@@ -71,15 +71,15 @@ CASES = (
 
 
 class TakingTurns:
-    """Odd rounds by the one, even rounds by the other."""
+    """Pairs of rounds, one by each, and every other pair the other way round: what drifts is no difference."""
 
     name = "taking turns"
 
     def __init__(self, stacked: Stacked, sequential: Sequential) -> None:
-        self.engines = (sequential, stacked)
+        self.engines = (stacked, sequential)
 
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
-        return self.engines[task.round % 2].gather(task, cohort)
+        return self.engines[task.round // 2 % 2].gather(task, cohort)
 
 
 def people(case: Case, net: Net) -> Population:
@@ -107,8 +107,11 @@ def ratios(case: Case, rounds: int) -> tuple[str, float, list[float]]:
         federation = Federation(method, net, case.clients, engine, rules, training, 0, stage, lambda server: {})
         server = method.begin(net, net.fresh(0), population, seeding.generator(0, "begin"))
         seconds = [entry.seconds for entry, _ in federation.run(server)][WARM_UP:]
-    one, other = seconds[::2], seconds[1::2]  # the first is round 5: odd
-    return stacked.form(method, training), statistics.median(other), [s / o for s, o in zip(one, other, strict=True)]
+    pairs = [  # stacked, sequential
+        (one, two) if pair % 2 == 0 else (two, one)
+        for pair, (one, two) in enumerate(zip(seconds[::2], seconds[1::2], strict=True))
+    ]
+    return stacked.form(method, training), statistics.median(two for _, two in pairs), [one / two for one, two in pairs]
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ from coalface.engines.launch import (
 )
 from coalface.engines.replay import Groups, Replay
 from coalface.engines.room import Room, evenly, room_for
-from coalface.engines.sequential import PrivateStates
+from coalface.engines.sequential import PrivateStates, Sequential
 from coalface.engines.stacked_steps import several_steps
 from coalface.engines.tracks import FORMATIONS, Tracks
 from coalface.local import Training, is_statistic
@@ -90,6 +90,7 @@ class Stacked:
         on_gpu = self.device == "cuda"
         self.replay = Replay() if on_gpu else None
         self.tracks = Tracks(self.device) if FORMATIONS[self.device] else None
+        self.sequential = Sequential(population, private)
         self.room: Room | None = None  # measured when the first client is there
 
     def form(self, method: Method, training: Training) -> str:
@@ -112,11 +113,18 @@ class Stacked:
             return f"padding {mean:.1f} images a client to {max(drawn)} does not pay on a CPU"
         return None
 
+    def _apart(self, method: Method) -> bool:
+        """Whether each client's whole update is asked for."""
+        return method.common is None or self.max_norm > 0
+
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
         """A launch's answers are read when the next one is under way, so that a GPU is not kept waiting."""
         several = self._why_several_steps(task.method, task.training) is not None
         shared = () if several else task.method.common or ()
         under_way: Flight | None = None
+        if several and not self.tracks and self._apart(task.method):
+            yield from self.sequential.gather(task, cohort)  # there is nothing to be gained by going together
+            return
         for launch in self._launches(task, cohort, shared, SIDE_BY_SIDE if several else len(cohort)):
             next_one = launch if isinstance(launch, Reply) else self._begin(task, launch, several)
             if under_way:
@@ -156,8 +164,8 @@ class Stacked:
         weights = weights / weights.sum()
         width = width_of(launch, [images_of_a_step(count, task.training) for count in self.counts])
         if several:
-            apart = task.method.common is None or self.max_norm > 0
-            after = several_steps(task, launch, width, self.population, None if apart else weights, self.tracks)
+            averaged = None if self._apart(task.method) else weights
+            after = several_steps(task, launch, width, self.population, averaged, self.tracks)
         else:
             replay = self.replay if len(launch) * width <= REPLAYED_IMAGES else None
             after = one_step(task, launch, width, self.population, weights, replay)

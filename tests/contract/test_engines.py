@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,14 +74,6 @@ def assert_close(one: Any, two: Any, tolerance: float) -> None:
 
 
 @pytest.fixture
-def float64() -> Iterator[None]:
-    """Weights, and so everything, in double precision."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-@pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many clients went into each launch of several steps, as the launches happen."""
     sizes: list[int] = []
@@ -128,7 +119,8 @@ def test_several_steps_stacked_equal_sequential(
     people = replace(people, images_each=COUNTS)
     net = Net(net_name, embedding=8, size=16)
     assert_equal(method, net, people, tmp_path, STEPS, ALL, EXACT)
-    assert launches == ([1, 1] if name == "centralised" else [3, 3, 2] * 2)
+    by_launch = formations or method.common is not None  # otherwise nothing is averaged, and nothing goes together
+    assert launches == ([] if not by_launch else [1, 1] if name == "centralised" else [3, 3, 2] * 2)
 
 
 @pytest.mark.usefixtures("float64")
@@ -153,9 +145,17 @@ def test_several_steps_agree_in_float32(net: Net, population: Population, tmp_pa
     assert_equal(method_named("fedface")(), net, population, tmp_path, STEPS, ALL, TOLERANCE)
 
 
-def test_one_step_of_clients_that_start_apart(net: Net, tmp_path: Path, launches: list[int]) -> None:
+@pytest.mark.parametrize("formations", [(Lanes,), ()], ids=["lanes", "in turn"])
+def test_one_step_of_clients_that_start_apart(
+    formations: tuple[type[Lanes], ...],
+    net: Net,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    launches: list[int],
+) -> None:
+    monkeypatch.setitem(tracks.FORMATIONS, "cpu", formations)
     assert_equal(method_named("local_only")(), net, noise_population(), tmp_path, ONE_STEP, ALL, TOLERANCE)
-    assert launches == [8, 8]
+    assert launches == ([8, 8] if formations else [])
 
 
 @pytest.mark.usefixtures("float64")
