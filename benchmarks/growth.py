@@ -1,22 +1,23 @@
 """What registered clients cost when only a hundred are called: start-up, rounds a second and memory, to 100,000.
 
-    python benchmarks/growth.py [--device auto|cpu|cuda] [--out results] [--rounds 30]
+    python benchmarks/growth.py [--device auto|cpu|cuda] [--out results] [--rounds 200]
 
 A network of two layers and images of 16×16, so that the bookkeeping shows; the cohort is 100, or all of fewer clients.
 Each size has a process of its own, over the same memory-mapped faces. Two kinds of federation:
 
-fedavg/positive-only   every registered client has kept something before: the store finds it all at start-up, and a
-                       round loads, keeps, flushes and prunes. Start-up is that of a resumed run
+fedavg/positive-only   every registered client has kept something before: the store opens it at start-up, and a round
+                       loads, keeps, flushes and prunes. Start-up is that of a resumed run
 fedfv                  the server holds a class embedding of every registered client, and draws negatives from them
 
-A round is timed whole: cohort, training, checks, ledger, checkpoint. Memory is the peak of anonymous memory.
+Dealing says who is with which client and writes that down, once a run. Start-up is what follows until the first round.
+Rounds are timed whole, with cohort, training, checks, ledger and checkpoints; as large checkpoints are not taken after
+every one, the mean is told. Memory is the peak of anonymous memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,7 @@ from coalface.federation import Federation, Rounds
 from coalface.local import Training
 from coalface.method import Method
 from coalface.models.net import Net
-from coalface.segments import Segments
+from coalface.state_table import StateTable
 from coalface.store import Stage
 
 CLIENTS = (10, 100, 1000, 10_000, 100_000)
@@ -55,7 +56,7 @@ def tiny(embedding: int = EMBEDDING, size: int = SIZE) -> nn.Module:
 
 
 def measure(name: str, clients: int, rounds: int, faces_file: Path, device: torch.device) -> dict[str, float]:
-    """Start-up seconds, seconds a round (the median), and MiB at the peak."""
+    """Seconds of dealing, of start-up and of a round, and MiB at the peak."""
     method = METHODS[name]
     everything = np.memmap(faces_file, dtype=np.uint8, mode="r+").reshape(-1, 3, SIZE, SIZE)
     images = torch.from_numpy(everything[: clients * IMAGES]).to(device)
@@ -68,6 +69,7 @@ def measure(name: str, clients: int, rounds: int, faces_file: Path, device: torc
         partition = split(clients, public=0, clients=clients, test=0, seed=0)
         partition.write_manifest(Path(folder) / "partition.json")
         population = partition.population(FaceSet(images, torch.arange(0, len(images) + 1, IMAGES)))
+        dealt = time.perf_counter()
         method.check(population)
         stage = Stage(Path(folder), method.types.server, method.types.private, "growth", device)
         stage.resume()
@@ -75,22 +77,27 @@ def measure(name: str, clients: int, rounds: int, faces_file: Path, device: torc
         server = method.begin(net, weights, population, seeding.generator(0, "begin"))
         rules = Rounds(rounds=WARM_UP + rounds, cohort=COHORT)
         federation = Federation(method, net, clients, engine, rules, Training(), 0, stage, lambda server: {})
-        started = time.perf_counter() - began
-        seconds = []
+        started = time.perf_counter()
         running = federation.run(server)
-        for _ in range(rules.rounds):
-            began = time.perf_counter()
+        for _ in range(WARM_UP):
             next(running)
-            seconds.append(time.perf_counter() - began)
-    return {"start_seconds": started, "round_seconds": statistics.median(seconds[WARM_UP:]), "peak_mib": peak(device)}
+        warm = time.perf_counter()
+        for _ in range(rounds):
+            next(running)
+        ended = time.perf_counter()
+    return {
+        "deal_seconds": dealt - began,
+        "start_seconds": started - dealt,
+        "round_seconds": (ended - warm) / rounds,
+        "peak_mib": peak(device),
+    }
 
 
 def everybody_keeps(folder: Path, clients: int) -> None:
-    """What a federation leaves behind in which every client has taken part, a cohort at a time."""
-    segments, row = Segments(folder), torch.nn.functional.normalize(torch.ones(EMBEDDING), dim=0)
+    """What a federation leaves behind in which every client has taken part."""
+    row = torch.nn.functional.normalize(torch.ones(EMBEDDING), dim=0)
     kept = tree.leaves(PositiveOnly.types.private(row))  # type: ignore[misc]
-    for first in range(0, clients, COHORT):
-        segments.write({(client, 0): kept for client in range(first, min(clients, first + COHORT))})
+    StateTable(folder).write(((client, 0), kept) for client in range(clients))
 
 
 def peak(device: torch.device) -> float:
@@ -105,7 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--one", nargs=3, metavar=("METHOD", "CLIENTS", "FACES"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     models.MODELS["tiny"] = tiny
@@ -144,6 +151,7 @@ def row(clients: int, found: dict[int, dict[str, float]]) -> dict[str, float]:
     one, base = found[clients], found[COHORT]
     return {
         "clients": clients,
+        "deal_seconds": round(one["deal_seconds"], 4),
         "start_seconds": round(one["start_seconds"], 4),
         "rounds_per_second": round(1 / one["round_seconds"], 2),
         "peak_mib": round(one["peak_mib"], 1),

@@ -16,6 +16,7 @@ import json
 import os
 import secrets
 import shutil
+import sqlite3
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -185,7 +186,7 @@ def explained(folder: Path) -> Iterator[None]:
     """Turn a full or unwritable disk into one line that names the remedy; the last checkpoint stays intact."""
     try:
         yield
-    except OSError as error:
+    except (OSError, sqlite3.Error) as error:
         remedies = {
             errno.ENOSPC: "the disk is full: free some space",
             errno.EDQUOT: "the disk quota is used up: free some space",
@@ -193,10 +194,22 @@ def explained(folder: Path) -> Iterator[None]:
             errno.EROFS: "it is on a read-only disk: choose another --out",
             errno.ENOTDIR: "it is not a folder: choose another --out",
         }
-        remedy = remedies.get(error.errno or 0, str(error))
+        remedy = remedies.get(_number_of(error), str(error))
         raise StoreError(
             f"cannot write to {folder}: {remedy}. The last checkpoint is intact; continue with `coalface resume`"
         ) from error
+
+
+def _number_of(error: OSError | sqlite3.Error) -> int:
+    """The system's number for what went wrong, 0 for anything else."""
+    if isinstance(error, OSError):
+        return error.errno or 0
+    table = {
+        sqlite3.SQLITE_FULL: errno.ENOSPC,
+        sqlite3.SQLITE_READONLY: errno.EACCES,
+        sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    }
+    return table.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, 0)  # the low byte: the rest is detail
 
 
 def _append(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -54,9 +54,8 @@ def rebuild(kind: Any, flat: Mapping[str, Tensor], prefix: str = "") -> Tree:
         names = [name[len(below) :].split("/")[0] for name in flat if name.startswith(below)]
         return {name: rebuild(get_args(kind)[1], flat, below + name) for name in dict.fromkeys(names)}
     if dataclasses.is_dataclass(kind):
-        hints = get_type_hints(kind, include_extras=True)
-        fields = {f.name: rebuild(hints[f.name], flat, below + f.name) for f in dataclasses.fields(kind)}
-        return kind(**fields)  # type: ignore[operator]  # is_dataclass also admits instances
+        made: Any = kind  # is_dataclass also admits instances
+        return made(**{name: rebuild(hint, flat, below + name) for name, hint in _hints(made).items()})
     raise TypeError(f"{prefix or 'the root'}: {kind!r} is neither tensor, number, dict nor dataclass")
 
 
@@ -103,6 +102,12 @@ def field_names(holder: object) -> tuple[str, ...]:
     """Of a dataclass's instance; looked up once for each class, since a round asks many times."""
     kind: Any = type(holder)  # mypy takes the hash of an instance for that of the class
     return _field_names(kind)
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from coalface import wire
 from coalface.private_store import PrivateStore
-from coalface.segments import Segments
+from coalface.state_table import Flat, Key, StateTable
 
 
 @dataclass(frozen=True)
@@ -143,24 +144,29 @@ def test_a_view_of_a_large_tensor_does_not_hold_it(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_costs_what_changed_not_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After 500 clients have kept something, a round of 5 writes one file of 5, and looks at 5 clients for old ones."""
+    """After 500 clients have kept something, a round of 5 writes 5 states, and looks at 5 clients for old ones."""
     store = make(tmp_path)
     for client in range(500):
         store.keep(client, 1, kept(1.0))
     store.settle_round()
     store.flush()
     store.prune(1)
-    written: list[int] = []
-    write = Segments.write
-    monkeypatch.setattr(Segments, "write", lambda self, states: [written.append(len(states)), write(self, states)])
+    written: list[Key] = []
+    write = StateTable.write
+
+    def counted(self: StateTable, states: Iterable[tuple[Key, Flat]]) -> None:
+        write(self, [written.append(key) or (key, flat) for key, flat in states])  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr(StateTable, "write", counted)
     for client in range(5):
         store.keep(client, 2, kept(2.0))
     store.settle_round()
     store.flush()
-    assert written == [5] and store._unsaved == set()
-    assert store._several == set(range(5))
+    assert written == [(client, 2) for client in range(5)] and store._unsaved == {}
+    assert store._outdated == set(range(5))
     store.prune(2)
-    assert store._several == set() and store.clients() == list(range(500))
+    assert store._outdated == set() and store.clients() == list(range(500))
+    assert [store.versions(client) for client in (0, 4, 5)] == [[2], [2], [1]]
 
 
 def test_only_the_versions_that_count_are_retained(tmp_path: Path) -> None:

@@ -114,6 +114,19 @@ def test_a_really_full_disk(finished: SmallRun) -> None:
         finished.stage.record(entry, [])
 
 
+def test_a_full_disk_under_private_states(finished: SmallRun) -> None:
+    """SQLite's own word for it: the table may not grow."""
+    private = finished.stage.private
+    opened = private._disk._opened
+    assert opened is not None
+    opened.execute("PRAGMA max_page_count = 1")  # it is set to as many as there are
+    for client in range(100):
+        private.keep(client, 4, private.load(0, 4))  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="the disk is full: free some space.*last checkpoint is intact"):
+        finished.stage.checkpoint(4, finished.begin())
+    assert private.versions(0) == [2, 3, 4] and private._disk.clients() == list(range(8))
+
+
 def test_an_output_that_is_a_file_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match="cannot write to .*not a folder: choose another --out"):

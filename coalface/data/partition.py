@@ -91,7 +91,7 @@ class Partition:
             )
 
     def manifest(self) -> dict[str, Any]:
-        """All of it as plain JSON values, with counts and a sha256 over the canonical JSON of the rest."""
+        """All of it as values that JSON takes, with counts and a sha256 over the canonical JSON of the rest."""
         content: dict[str, Any] = {
             "format": FORMAT,
             "seed": self.seed,
@@ -103,11 +103,11 @@ class Partition:
                 "clients": len(self.clients),
                 "client_identities": sum(map(len, self.clients)),
             },
-            "public": list(self.public),
-            "validation": list(self.validation),
-            "test": list(self.test),
-            "clients": [list(held) for held in self.clients],
-            "images_each": None if self.images_each is None else list(self.images_each),
+            "public": self.public,
+            "validation": self.validation,
+            "test": self.test,
+            "clients": self.clients,
+            "images_each": self.images_each,
         }
         return {**content, "sha256": _digest(content)}
 
@@ -190,7 +190,7 @@ def split(
         public=tuple(np.sort(in_public).tolist()),
         validation=tuple(np.sort(in_validation).tolist()),
         test=tuple(np.sort(in_test).tolist()),
-        clients=tuple(map(tuple, dealt.tolist())),
+        clients=tuple(zip(*dealt.T.tolist(), strict=True)),
         images_each=_log_uniform(clients, images_min, images_max, generator) if images == "unequal" else None,
         identities=identities,
         seed=seed,

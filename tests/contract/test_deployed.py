@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from coalface import tree
 from coalface.algorithms import METHODS
@@ -23,6 +22,7 @@ from coalface.privacy.secagg.rules import Rules
 from coalface.privacy.secure_sum import SecureSums
 from coalface.privacy.settings import Privacy
 from coalface.private_store import PrivateStore
+from coalface.state_table import StateTable
 from tests.conftest import SmallRun, noise_population, noise_recordings, small_net, small_population
 
 pytest.importorskip("flwr")
@@ -114,8 +114,9 @@ def assert_private_states_are_at_home(reference: SmallRun, deployed: Deployed, c
         home = clients.folder / clients.names[client] / "state" / deployed.federation.read_text() / "private"
         kept = PrivateStore(home, kind, torch.device("cpu")).load(client, 99)
         assert tree.sha256(kept) == tree.sha256(reference.stage.private.load(client, 99))
-    files = deployed.stage.folder.rglob("private/*.safetensors")
-    at_server = [leaf for file in files for leaf in load_file(file).values()]
+    table = StateTable(deployed.stage.folder / "private")
+    keys = [(client, made) for client in table.clients() for made in table.rounds_of(client)]
+    at_server = [leaf for key in keys for leaf in table.read(key).values()]
     assert (kind is not None) == bool(at_server)
     assert all(leaf.numel() == 1 for leaf in at_server)  # a round's number, and no more
 

@@ -142,7 +142,7 @@ def test_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "split.json") == partition
     assert [path.name for path in tmp_path.iterdir()] == ["split.json"]  # no half-written file beside it
     manifest = json.loads((tmp_path / "split.json").read_text())
-    assert manifest == partition.manifest()
+    assert manifest == json.loads(json.dumps(partition.manifest()))
     assert manifest["seed"] == 7
     assert manifest["counts"] == {"public": 3, "validation": 2, "test": 5, "clients": 4, "client_identities": 8}
 
