@@ -34,9 +34,10 @@ from coalface.data.population import Population
 from coalface.data.public import Public
 from coalface.engines import tracks
 from coalface.engines.abreast import Abreast
+from coalface.engines.forms import why_not
 from coalface.engines.lanes import Lanes
 from coalface.engines.sequential import Sequential
-from coalface.engines.stacked import Stacked, why_not
+from coalface.engines.stacked import Stacked
 from coalface.federation import Federation, Rounds
 from coalface.local import Training
 from coalface.models.net import Net

@@ -20,8 +20,9 @@ from coalface.config import Central, ConfigError, DetectionRun, Run, method_name
 from coalface.data.population import Population
 from coalface.engines.engine import Engine
 from coalface.engines.faults import Faulty
+from coalface.engines.forms import why_not
 from coalface.engines.sequential import Sequential
-from coalface.engines.stacked import Stacked, why_not
+from coalface.engines.stacked import Stacked
 from coalface.federation import Federation, Rounds
 from coalface.gathering import Sums
 from coalface.local import Training

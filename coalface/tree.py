@@ -55,7 +55,7 @@ def rebuild(kind: Any, flat: Mapping[str, Tensor], prefix: str = "") -> Tree:
         return {name: rebuild(get_args(kind)[1], flat, below + name) for name in dict.fromkeys(names)}
     if dataclasses.is_dataclass(kind):
         made: Any = kind  # is_dataclass also admits instances
-        return made(**{name: rebuild(hint, flat, below + name) for name, hint in _hints(made).items()})
+        return made(**{name: rebuild(of, flat, below + name) for name, of in field_types(made).items()})
     raise TypeError(f"{prefix or 'the root'}: {kind!r} is neither tensor, number, dict nor dataclass")
 
 
@@ -105,7 +105,8 @@ def field_names(holder: object) -> tuple[str, ...]:
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
+def field_types(kind: Any) -> dict[str, Any]:
+    """Of a dataclass: each field's type, as it is annotated."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 

@@ -1,10 +1,8 @@
 """Many clients per kernel launch, by the method's own objective under ``torch.func.vmap``.
 
-One step    When a client's round is one plain SGD step, the weighted mean of the clients' new models is the step of the
-            weighted mean of their losses: one backward pass through one backbone serves a whole cohort, exactly, at
-            the speed of central training. What a client trains beside the common part (its class embedding, say) still
-            moves on its own.
-Otherwise   Each client has its own copy of everything that is trained (``stacked_steps``).
+``forms``           which of the two it is, and why
+``one_step``        one backward pass for all, at the speed of central training
+``several_steps``   each client has a copy of its own of everything that is trained
 
 Clients with fewer images are padded; padded images have no share in the loss.
 """
@@ -14,68 +12,32 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from operator import mul
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.func import vmap
 
 from coalface import tree, wire
 from coalface.data.population import Population
 from coalface.engines.engine import Reply, Task
 from coalface.engines.flight import Flight
-from coalface.engines.launch import (
-    After,
-    Member,
-    alike,
-    client_losses,
-    fits,
-    images_of_a_step,
-    laid,
-    prepare,
-    stacked,
-    width_of,
-)
-from coalface.engines.replay import Groups, Replay
+from coalface.engines.forms import why_in_turn, why_several_steps
+from coalface.engines.launch import After, Member, fits, images_of_a_step, prepare, width_of
+from coalface.engines.one_step import one_step
+from coalface.engines.replay import Replay
 from coalface.engines.room import Room, evenly, room_for
 from coalface.engines.sequential import PrivateStates, Sequential
-from coalface.engines.stacked_steps import several_steps
+from coalface.engines.several_steps import several_steps
 from coalface.engines.tracks import FORMATIONS, Tracks
-from coalface.local import Training, is_statistic
+from coalface.local import Training
 from coalface.method import Method
 from coalface.models.net import Weights
-from coalface.transfer import sent
 
-PIXELS = 200_000  # of a client in a step: with more, it keeps a CPU busy by itself
-UNEVEN = 3.0  # times the mean number of images: with more on one client, a CPU is busy with padding
 REPLAYED_IMAGES = 1024  # a launch of so many or fewer is over before Python has asked for it: it is replayed instead
 SIDE_BY_SIDE = 16  # clients that take several steps together: enough to fill a GPU with batches of ten
 
 
-def why_not(method: Method) -> str | None:
-    """Why a method cannot be stacked, in words; None if it can."""
-    if getattr(method, "normalisation", "frozen") != "frozen" or getattr(method, "batch_statistics", False):
-        return "its batch-norm statistics come from each client's own batch, which padding would falsify"
-    return None
-
-
-def why_several_steps(method: Method, training: Training, max_images: int, max_norm: float) -> str | None:
-    """Why one backward pass through common weights would not do, in words; None if it does."""
-    if method.common is None:
-        return "its clients start a round with models of their own"
-    if training.optimiser != "sgd":
-        return f"a step of {training.optimiser} is not linear in the gradient"
-    images = min(max_images, training.images_per_round or max_images)
-    if training.epochs > 1 or 0 < training.batch < images:
-        return "a local round is more than one step"
-    if max_norm:
-        return "a norm bound needs each client's own update"
-    return None
-
-
 class Stacked:
-    """``why_not`` says which methods it takes; the caller asks before."""
+    """``forms.why_not`` says which methods it takes; the caller asks before."""
 
     name = "stacked"
 
@@ -101,17 +63,12 @@ class Stacked:
         return f"{'stacked steps' if self.tracks else 'one client after another'}: {several}"
 
     def _why_several_steps(self, method: Method, training: Training) -> str | None:
-        """As the function says; and why one backward pass would do, but does not pay on a CPU."""
+        """Why one backward pass for all would not do, or not pay, in words; None if it is taken."""
         several = why_several_steps(method, training, max(self.counts), self.max_norm)
         if several or self.device != "cpu":
             return several
         drawn = [min(count, training.images_per_round or count) for count in self.counts]
-        if max(drawn) * self.population.faces.size**2 > PIXELS:
-            return f"{max(drawn)} images a client keep a CPU busy"
-        mean = sum(map(mul, drawn, self._clients_with)) / sum(self._clients_with)
-        if max(drawn) > UNEVEN * mean:
-            return f"padding {mean:.1f} images a client to {max(drawn)} does not pay on a CPU"
-        return None
+        return why_in_turn(method, drawn, self._clients_with, self.population.faces.size**2)
 
     def _apart(self, method: Method) -> bool:
         """Whether each client's whole update is asked for."""
@@ -170,64 +127,6 @@ class Stacked:
             replay = self.replay if len(launch) * width <= REPLAYED_IMAGES else None
             after = one_step(task, launch, width, self.population, weights, replay)
         return Flight(list(_replies(task.method, launch, after)), after.losses, began)
-
-
-def one_step(
-    task: Task, launch: list[Member], width: int, population: Population, weights: Tensor, replay: Replay | None = None
-) -> After:
-    """One forward and one backward pass for all members, whose losses have these ``weights`` [C] in the mean.
-
-    What is replayed has this ``width`` of images for each.
-    """
-    first = launch[0]
-    draws = [next(member.draws(task.training)) for member in launch]
-    batch = laid(launch, draws, population, multiple=width if replay else 1)
-    common = {name: leaf.detach() for name, leaf in tree.leaves(first.trained).items() if name not in first.own}
-    own = stacked([member.own for member in launch])
-    same = alike([member.read for member in launch])
-    fixed = stacked([member.read for member in launch], but=same)
-    decay = task.training.weight_decay
-    losses_of = client_losses(task, first)
-
-    def step(given: Groups) -> Groups:
-        """What every trained tensor becomes, and each member's losses. From outside it takes structure, no numbers."""
-        common, own, same, fixed, batch = given.values()
-        learnt = {n: leaf.detach().requires_grad_() for n, leaf in (common | own).items() if not is_statistic(n)}
-        common_learnt = {name: learnt.get(name, leaf) for name, leaf in common.items()}
-        own_learnt = {name: learnt.get(name, leaf) for name, leaf in own.items()}
-        losses = vmap(lambda mine, read, *laid: losses_of(common_learnt | mine, same | read, *laid))(
-            own_learnt, fixed, batch["images"], batch["labels"], batch["share"]
-        )
-        total = (batch["weights"] * losses["loss"]).sum()
-        gradients = torch.autograd.grad(total, list(learnt.values()), allow_unused=True)
-        moved = common | own
-        for (name, leaf), gradient in zip(learnt.items(), gradients, strict=True):
-            if gradient is None:
-                continue
-            if name in own:  # its own tensor is in its own loss only: undo the weight that this loss has in the mean
-                gradient = gradient / batch["weights"].reshape(-1, *[1] * (gradient.ndim - 1))  # noqa: PLW2901
-            step = gradient + decay * leaf.detach() if decay else gradient
-            moved[name] = leaf.detach() - batch["rate"] * step
-        return {"moved": moved, "losses": {part: value.detach() for part, value in losses.items()}}
-
-    device = batch.images.device
-    numbers = {
-        "images": batch.images,
-        "labels": batch.labels,
-        "share": batch.share,
-        "weights": sent(weights, device),
-        "rate": sent(torch.tensor(task.training.rate_at(task.round), dtype=torch.float64), device),
-    }
-    given = {"common": common, "own": own, "same": same, "fixed": fixed, "batch": numbers}
-    after = replay(step, given) if replay else step(given)
-    moved = after["moved"]
-    return After(
-        {name: moved[name] for name in common},
-        # Copies: a view would keep the whole launch's tensors for as long as one client's.
-        [{name: moved[name][position].clone() for name in own} for position in range(len(launch))],
-        after["losses"],
-        [member.width for member in launch],
-    )
 
 
 def _replies(method: Method, launch: list[Member], after: After) -> Iterator[Reply]:

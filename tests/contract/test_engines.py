@@ -20,10 +20,11 @@ from coalface.data.population import Population
 from coalface.engines import room, stacked, tracks
 from coalface.engines.abreast import Abreast
 from coalface.engines.engine import Task
+from coalface.engines.forms import why_not, why_several_steps
 from coalface.engines.lanes import Lanes
 from coalface.engines.launch import laid
 from coalface.engines.sequential import Sequential
-from coalface.engines.stacked import Stacked, why_not, why_several_steps
+from coalface.engines.stacked import Stacked
 from coalface.federation import Rounds
 from coalface.local import Draw, Training
 from coalface.method import Method
@@ -93,11 +94,14 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_one_step_stacked_equals_sequential(
     name: str, net_name: str, unequal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stacked, "why_in_turn", lambda *given: None)  # whether it pays or not
     monkeypatch.setitem(room.IMAGES, "cpu", 9)  # several launches a round
     people = replace(noise_population(), images_each=COUNTS) if unequal else noise_population()
     net = Net(net_name, embedding=8, size=16)
     rules = Rounds(rounds=3, cohort=4)
-    assert_equal(method_named(name)(), net, people, tmp_path, ONE_STEP, rules, TOLERANCE)
+    method = method_named(name)()
+    run: Any = assert_equal(method, net, people, tmp_path, ONE_STEP, rules, TOLERANCE)
+    assert run.engine.form(method, ONE_STEP) == "one step for many clients"
 
 
 @pytest.mark.usefixtures("float64")
@@ -295,6 +299,8 @@ def test_auto_stacks_what_can_be_stacked(population: Population) -> None:
     assert chosen("sequential", method, STEPS, population) == (Sequential, "one client after another: asked for")
     assert chosen("auto", method, STEPS, alone) == (Sequential, "one client")
     assert chosen("auto", by_batch, STEPS, population)[0] is Sequential
+    own = "one client after another: each trains a network of its own too"
+    assert chosen("auto", method_named("fedfs")(), ONE_STEP, population) == (Stacked, own)
 
 
 def test_on_a_cpu_one_pass_is_for_clients_that_do_not_fill_it() -> None:
