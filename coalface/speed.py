@@ -23,10 +23,11 @@ def images_per_second(ledger: Sequence[Row], rounds: Sequence[Row]) -> float | N
 def outside_training(ledger: Sequence[Row], rounds: Sequence[Row]) -> float | None:
     """The share of the rounds' seconds that no client spent training: choosing, sending, checking, summing, the server.
 
-    A client's seconds are those in the engine's local training; of clients that train together each has its part.
+    A client's seconds are those in the engine's local training; of clients that train together each has its part. None
+    where machines of their own trained at the same time.
     """
-    seconds = sum(row["seconds"] for row in rounds)
-    return max(0.0, 1 - sum(row["seconds"] for row in ledger) / seconds) if seconds else None
+    seconds, training = sum(row["seconds"] for row in rounds), sum(row["seconds"] for row in ledger)
+    return 1 - training / seconds if 0 < seconds >= training else None
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:

@@ -11,6 +11,7 @@ LEDGER = [{"seconds": 1.0, "images": 20}, {"seconds": 0.5, "images": 10}, {"seco
 def test_images_a_second_and_what_is_not_training() -> None:
     assert images_per_second(LEDGER, ROUNDS) == 12.0  # 60 images in 5 s
     assert outside_training(LEDGER, ROUNDS) == 1 - 4 / 5
+    assert outside_training(LEDGER, ROUNDS[:1]) is None  # 4 s in 2 s: on two machines at least
     assert images_per_second([], []) is None and outside_training([], []) is None
 
 

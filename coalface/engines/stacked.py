@@ -9,7 +9,6 @@ Clients with fewer images are padded; padded images have no share in the loss.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from coalface import tree, wire
 from coalface.data.population import Population
 from coalface.engines.engine import Reply, Task
-from coalface.engines.flight import Flight
+from coalface.engines.flight import Clock, Flight
 from coalface.engines.forms import why_in_turn, why_several_steps
 from coalface.engines.launch import After, Member, fits, images_of_a_step, prepare, width_of
 from coalface.engines.one_step import one_step
@@ -116,7 +115,7 @@ class Stacked:
             yield launch
 
     def _begin(self, task: Task, launch: list[Member], several: bool) -> Flight:
-        began = time.perf_counter()
+        clock = Clock(self.device)
         weights = torch.tensor([_weight(task.method, member) for member in launch])
         weights = weights / weights.sum()
         width = width_of(launch, [images_of_a_step(count, task.training) for count in self.counts])
@@ -126,7 +125,7 @@ class Stacked:
         else:
             replay = self.replay if len(launch) * width <= REPLAYED_IMAGES else None
             after = one_step(task, launch, width, self.population, weights, replay)
-        return Flight(list(_replies(task.method, launch, after)), after.losses, began)
+        return Flight(list(_replies(task.method, launch, after)), after.losses, clock)
 
 
 def _replies(method: Method, launch: list[Member], after: After) -> Iterator[Reply]:

@@ -217,9 +217,18 @@ def test_replies_keep_the_order_of_the_cohort(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("formations", [(Lanes,), (Abreast,), ()], ids=["lanes", "abreast", "in turn"])
 @pytest.mark.parametrize("name", ["local_only", "fedface"])
-def test_what_a_client_keeps_and_sends_is_its_own(name: str, net: Net, population: Population, tmp_path: Path) -> None:
+def test_what_a_client_keeps_and_sends_is_its_own(
+    name: str,
+    formations: tuple[type[Lanes | Abreast], ...],
+    net: Net,
+    population: Population,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A view of the stack would keep the whole launch's models alive for as long as one client's."""
+    monkeypatch.setitem(tracks.FORMATIONS, "cpu", formations)
     run = SmallRun(method_named(name)(), net, replace(population, images_each=COUNTS), tmp_path, STEPS)
     server = run.begin()
     opened = run.method.open_round(server, list(range(8)), torch.Generator())
@@ -229,6 +238,18 @@ def test_what_a_client_keeps_and_sends_is_its_own(name: str, net: Net, populatio
     leaves = [leaf for r in replies for held in (r.upload, r.private) for leaf in tree.leaves(held).values()]
     assert all(leaf.untyped_storage().nbytes() == leaf.nbytes and not leaf.requires_grad for leaf in leaves)
     assert len({leaf.untyped_storage().data_ptr() for leaf in leaves}) == len(leaves)
+
+
+@pytest.mark.parametrize("training", [ONE_STEP, STEPS], ids=["one step", "several"])
+def test_clients_train_for_no_longer_than_their_round(
+    training: Training, net: Net, population: Population, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch is read when the next is under way: the seconds of both together would be counted twice."""
+    monkeypatch.setitem(room.IMAGES, "cpu", 8)
+    _, run = finished("stacked", method_named("fedface")(), net, population, tmp_path, training, ALL)
+    for number, entry in enumerate(run.stage.rounds(), start=1):
+        trained = [row["seconds"] for row in run.stage.ledger() if row["round"] == number]
+        assert min(trained) > 0 and sum(trained) < entry["seconds"]
 
 
 def test_padding_has_no_share() -> None:
