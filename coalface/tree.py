@@ -118,6 +118,7 @@ def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
+@cache
 def _strip(kind: Any) -> tuple[Any, bool]:
     """A type without its Annotated wrapper, and whether None is allowed."""
     if hasattr(kind, "__metadata__"):
