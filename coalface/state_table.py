@@ -3,6 +3,7 @@
     FOLDER/states.sqlite     (client, round) -> the state's leaves, as safetensors
 
 What is written is on the disk, whole or not at all, when ``write`` returns. What is forgotten is zeros from then on.
+The folder is for its owner's eyes alone: what clients keep is made from faces.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class StateTable:
     def write(self, states: Iterable[tuple[Key, Flat]]) -> None:
         """Add states, or replace them."""
         if self._opened is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._opened = self._open()
         rows = ((*key, safetensors.torch.save(_apart(flat))) for key, flat in states)
         with self._opened as transaction:

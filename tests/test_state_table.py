@@ -34,6 +34,11 @@ def test_nothing_is_made_before_something_is_written(tmp_path: Path) -> None:
     assert table.clients() == table.rounds_of(1) == list(tmp_path.iterdir()) == []
 
 
+def test_others_on_the_machine_cannot_look(tmp_path: Path) -> None:
+    StateTable(tmp_path / "run" / "private").write([((1, 1), state(1.0))])
+    assert (tmp_path / "run" / "private").stat().st_mode & 0o077 == 0
+
+
 def test_leaves_may_share_memory(tmp_path: Path) -> None:
     shared = torch.ones(3)
     table = StateTable(tmp_path)
