@@ -120,7 +120,7 @@ def test_a_full_disk_under_private_states(finished: SmallRun) -> None:
     opened = private._disk._opened
     assert opened is not None
     opened.execute("PRAGMA max_page_count = 1")  # it is set to as many as there are
-    for client in range(100):
+    for client in range(1000):
         private.keep(client, 4, private.load(0, 4))  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="the disk is full: free some space.*last checkpoint is intact"):
         finished.stage.checkpoint(4, finished.begin())
