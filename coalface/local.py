@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -87,9 +88,13 @@ def train(
     training: Training,
     round_: int,
     generator: torch.Generator,
+    laid_out: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
 ) -> Trained:
-    """Minimise the mean of an objective over a tree of tensors, starting from ``state``, which is left as it was."""
-    flat = {name: leaf.detach().clone() for name, leaf in tree.leaves(state).items()}
+    """Minimise the mean of an objective over a tree of tensors, starting from ``state``, which is left as it was.
+
+    ``laid_out`` puts tensors into the order in memory that the objective wants, once and not in every step.
+    """
+    flat = laid_out({name: leaf.detach().clone() for name, leaf in tree.leaves(state).items()})
     learnt = [leaf.requires_grad_() for name, leaf in flat.items() if not is_statistic(name)]
     current = tree.refill(state, flat)
     optimiser = fresh_optimiser(learnt, training, training.rate_at(round_))
@@ -106,7 +111,7 @@ def train(
             totals[part] = totals.get(part, torch.zeros_like(value)) + value.detach()
         images, steps = images + len(batch.labels), steps + 1
     means = {part: float(total) / steps for part, total in totals.items()}
-    return Trained(tree.transform(lambda leaf: leaf.detach(), current), images, steps, means)
+    return Trained(tree.transform(lambda leaf: leaf.detach().contiguous(), current), images, steps, means)
 
 
 @dataclass(frozen=True)
@@ -190,6 +195,7 @@ def client_round(
         training,
         round_,
         seeding.generator(seed, "batches", round_, client),
+        partial(net.laid_out, kind=faces.labels.device.type),
     )
     return ClientResult(
         upload=method.upload(broadcast, trained.state, faces),

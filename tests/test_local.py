@@ -10,6 +10,7 @@ from torch import Tensor
 
 from coalface.data.population import ClientFaces
 from coalface.local import Batch, Losses, Training, batches, labels_in_turn, train
+from coalface.numerics import channels_last
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,22 @@ def trained(training: Training, count: int = 4, round_: int = 1) -> tuple[float,
     result = train(square, start(), faces(count), training, round_, torch.Generator().manual_seed(0))
     assert result.state.statistics["mean"].item() == 5.0  # statistics are not the optimiser's to move
     return round(float(result.state.x), 6), result.steps, result.images
+
+
+def test_tensors_are_laid_out_once_and_lie_afterwards_as_before() -> None:
+    begun = State(torch.arange(48.0).reshape(2, 3, 2, 4), {})
+    seen: list[tuple[int, ...]] = []
+
+    def looked_at(state: State, batch: Batch) -> Losses:
+        seen.append(state.x.stride())
+        return square(state, batch)
+
+    results = [
+        train(looked_at, begun, faces(4), Training(batch=2), 1, torch.Generator().manual_seed(0), order).state.x
+        for order in (dict, channels_last)
+    ]
+    assert seen == [(24, 8, 4, 1)] * 2 + [(24, 1, 12, 3)] * 2
+    assert torch.equal(*results) and results[1].stride() == (24, 8, 4, 1)
 
 
 def test_plain_sgd() -> None:

@@ -11,7 +11,6 @@ from coalface.engines.engine import Task
 from coalface.engines.launch import Laid, Leaves, Member, client_losses, stacked
 from coalface.engines.quickest import Quickest
 from coalface.local import Losses, fresh_optimiser, is_statistic
-from coalface.numerics import channels_last
 
 
 class Lanes:
@@ -20,9 +19,9 @@ class Lanes:
     def __init__(self, task: Task, launch: list[Member], quickest: Quickest) -> None:
         kind = next(iter(launch[0].own.values())).device.type
         self._streams = [torch.cuda.Stream() for _ in launch] if kind == "cuda" else []
-        layout = channels_last if task.net.channels_last_on(kind) else dict  # once, and not in every step
-        self.models: list[Leaves] = [
-            layout({name: leaf.detach().clone() for name, leaf in member.own.items()}) for member in launch
+        self.models: list[Leaves] = [  # laid out once, and not in every step
+            task.net.laid_out({name: leaf.detach().clone() for name, leaf in member.own.items()}, kind)
+            for member in launch
         ]
         self._losses_of = client_losses(task, launch[0])
         self._learnt = [{n: leaf.requires_grad_() for n, leaf in m.items() if not is_statistic(n)} for m in self.models]

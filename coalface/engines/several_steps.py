@@ -60,6 +60,7 @@ def in_turn(task: Task, launch: list[Member]) -> Course:
             task.training,
             task.round,
             member.luck,
+            partial(task.net.laid_out, kind=member.faces.labels.device.type),
         )
         for member in launch
     ]

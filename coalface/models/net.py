@@ -124,9 +124,13 @@ class Net:
         # On a CPU not a setting: a network's results there are to be the same under all of them.
         return self.numerics.channels_last if kind == "cuda" else self.name in CHANNELS_LAST_ON_CPU
 
+    def laid_out(self, tensors: Tensors, kind: str) -> Tensors:
+        """Weights in the order in memory that a device of this kind wants; those that are in it are not copied."""
+        return channels_last(tensors) if self.channels_last_on(kind) else tensors
+
     def _run(self, module: torch.nn.Module, weights: Weights, *inputs: Tensor) -> Any:
         kind = inputs[0].device.type
-        parameters = channels_last(weights.parameters) if self.channels_last_on(kind) else weights.parameters
+        parameters = self.laid_out(weights.parameters, kind)
         if kind != "cuda":
             return _called(module, parameters, weights.statistics, *inputs)
         with self.numerics.autocast():
