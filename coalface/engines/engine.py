@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -39,6 +40,16 @@ class Reply:
     bytes_up: int = 0
     losses: dict[str, float] = field(default_factory=dict)
     squares: dict[str, float] = field(default_factory=dict)  # squared norms of the upload's fields, if it is known here
+
+
+@contextmanager
+def at_client(task: Task, client: int, images: int) -> Iterator[None]:
+    """Whatever goes wrong says in which round and at which client it did."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in round {task.round} of client {client}, {images} images")
+        raise
 
 
 class Engine(Protocol):

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from coalface import seeding, tree, wire
 from coalface.data.population import ClientFaces, Population
 from coalface.data.public import Faces
-from coalface.engines.engine import Task
+from coalface.engines.engine import Task, at_client
 from coalface.engines.room import Room
 from coalface.engines.sequential import PrivateStates
 from coalface.local import Batch, Draw, Losses, Training, draws, mean_losses, mirrored
@@ -57,7 +57,8 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
     """A client ready to be launched; ``shared`` names the trained fields that the whole launch has one copy of."""
     broadcast, training = task.broadcast(client), task.training
     luck = seeding.generator(task.seed, "start", task.round, client)
-    local = task.method.start(task.net, broadcast, private.load(client, task.round), faces, luck)
+    with at_client(task, client, len(faces)):
+        local = task.method.start(task.net, broadcast, private.load(client, task.round), faces, luck)
     trained_on = faces if local.faces is None else local.faces
     own: Leaves = {}
     for field in fields(local.trained):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from coalface import wire
 from coalface.data.population import Population
-from coalface.engines.engine import Reply, Task
+from coalface.engines.engine import Reply, Task, at_client
 from coalface.local import client_round
 
 
@@ -38,7 +38,7 @@ class Sequential:
             return Reply(client, trouble="no images")
         began = time.perf_counter()
         broadcast = task.broadcast(client)
-        try:
+        with at_client(task, client, len(faces)):
             result = client_round(
                 task.method,
                 task.net,
@@ -50,9 +50,6 @@ class Sequential:
                 task.seed,
                 client,
             )
-        except Exception as error:
-            error.add_note(f"in round {task.round} of client {client}, {len(faces)} images")
-            raise
         return Reply(
             client,
             upload=result.upload,

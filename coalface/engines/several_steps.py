@@ -17,10 +17,10 @@ from torch import Tensor
 
 from coalface import tree
 from coalface.data.population import Population
-from coalface.engines.engine import Task
+from coalface.engines.engine import Task, at_client
 from coalface.engines.launch import After, Course, Leaves, Member
 from coalface.engines.tracks import Tracks
-from coalface.local import Batch, Draw, Losses, Training, train
+from coalface.local import Batch, Draw, Losses, Trained, Training, train
 
 
 def several_steps(
@@ -52,24 +52,19 @@ def several_steps(
 
 def in_turn(task: Task, launch: list[Member]) -> Course:
     """One member after the other by the reference's own loop, without padding."""
-    trained = [
-        train(
-            partial(_losses, task, member.fixed),
-            member.trained,
-            member.trained_on,
-            task.training,
-            task.round,
-            member.luck,
-            partial(task.net.laid_out, kind=member.faces.labels.device.type),
-        )
-        for member in launch
-    ]
+    trained = [_trained(task, member) for member in launch]
     losses = {part: torch.tensor([one.losses[part] for one in trained]) for part in trained[0].losses}
     return Course([tree.leaves(one.state) for one in trained], losses, [one.images for one in trained])
 
 
-def _losses(task: Task, fixed: Any, trained: Any, batch: Batch) -> Losses:
-    return task.method.objective(task.net, trained, fixed, batch)
+def _trained(task: Task, member: Member) -> Trained:
+    def objective(trained: Any, batch: Batch) -> Losses:
+        return task.method.objective(task.net, trained, member.fixed, batch)
+
+    laid_out = partial(task.net.laid_out, kind=member.faces.labels.device.type)
+    with at_client(task, member.client, len(member.faces)):
+        faces, luck = member.trained_on, member.luck
+        return train(objective, member.trained, faces, task.training, task.round, luck, laid_out)
 
 
 def _mean(members: Sequence[Leaves], weights: Sequence[float]) -> Leaves:

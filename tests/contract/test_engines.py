@@ -240,6 +240,35 @@ def test_what_a_client_keeps_and_sends_is_its_own(
     assert len({leaf.untyped_storage().data_ptr() for leaf in leaves}) == len(leaves)
 
 
+def test_an_error_in_a_client_says_where(
+    net: Net, population: Population, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it starts, in either form; and while it trains, where one is trained after another."""
+    fedface = method_named("fedface")
+    steps = iter(range(99))
+
+    def failing(*given: Any) -> Any:
+        if next(steps) == 4:
+            raise RuntimeError("boom")
+        return objective(*given)
+
+    def failing_start(*given: Any) -> Any:
+        raise RuntimeError("boom")
+
+    def notes(training: Training, folder: str) -> list[str]:
+        with pytest.raises(RuntimeError, match="boom") as error:
+            finished("stacked", fedface(), net, population, tmp_path / folder, training, ALL)
+        return error.value.__notes__
+
+    with monkeypatch.context() as patched:
+        objective = fedface.objective
+        patched.setattr(fedface, "objective", failing)
+        assert notes(Training(batch=2), "training") == ["in round 1 of client 2, 4 images"]  # two steps each
+    monkeypatch.setattr(fedface, "start", failing_start)
+    for training, folder in ((ONE_STEP, "one"), (STEPS, "several")):
+        assert notes(training, folder) == ["in round 1 of client 0, 4 images"]
+
+
 @pytest.mark.parametrize("training", [ONE_STEP, STEPS], ids=["one step", "several"])
 def test_clients_train_for_no_longer_than_their_round(
     training: Training, net: Net, population: Population, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
