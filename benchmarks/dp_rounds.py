@@ -198,7 +198,7 @@ def _read(method: Method, state: State, mine: Tensor, shared: Tensor | None) -> 
 def _served(method: Method, state: State, called: Tensor, step: Step, luck: torch.Generator) -> State:
     """The server's part beside the backbone."""
     if isinstance(method, FedAwS):
-        spread = method.spread(state.embeddings[state.known])
+        spread, _ = method.spread(state.embeddings[state.known])
         return replace(state, embeddings=state.embeddings.masked_scatter(state.known[:, None], spread))
     if isinstance(method, Chorus):
         choirs = torch.div(called[:: method.choir], method.choir, rounding_mode="floor")

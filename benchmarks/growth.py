@@ -3,11 +3,13 @@
     python benchmarks/growth.py [--device auto|cpu|cuda] [--out results] [--rounds 200]
 
 A network of two layers and images of 16×16, so that the bookkeeping shows; the cohort is 100, or all of fewer clients.
-Each size has a process of its own, over the same memory-mapped faces. Two kinds of federation:
+Each size has a process of its own, over the same memory-mapped faces. Three kinds of federation:
 
 fedavg/positive-only   every registered client has kept something before: the store opens it at start-up, and a round
                        loads, keeps, flushes and prunes. Start-up is that of a resumed run
 fedfv                  the server holds a class embedding of every registered client, and draws negatives from them
+fedaws                 it holds them too, and sees that no two are too close: the new ones beside all. The first round
+                       looks at all pairs, and is one of those before the clock starts
 
 Dealing says who is with which client and writes that down, once a run. Start-up is what follows until the first round.
 Rounds are timed whole, with cohort, training, checks, ledger and checkpoints; as large checkpoints are not taken after
@@ -33,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from coalface import models, provenance, seeding, tree
 from coalface.algorithms.fedavg import PositiveOnly
+from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedfv import FedFV
 from coalface.data.faceset import FaceSet
 from coalface.data.partition import split
@@ -46,7 +49,11 @@ from coalface.store import Stage
 
 CLIENTS = (10, 100, 1000, 10_000, 100_000)
 COHORT, IMAGES, SIZE, EMBEDDING, WARM_UP = 100, 2, 16, 64, 3
-METHODS: dict[str, Method] = {"fedavg/positive-only": PositiveOnly(), "fedfv": FedFV(init="random")}
+METHODS: dict[str, Method] = {
+    "fedavg/positive-only": PositiveOnly(),
+    "fedfv": FedFV(init="random"),
+    "fedaws": FedAwS(spread_max_cos=0.7),  # random directions of 64 numbers are as far apart as those of 512 at 0.3
+}
 
 
 def tiny(embedding: int = EMBEDDING, size: int = SIZE) -> nn.Module:

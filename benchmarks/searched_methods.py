@@ -104,7 +104,7 @@ class SearchedFedFV(FedFV):
         after = with_revealed(server, received, self.momentum)
         if self.spread:
             known = after.class_embeddings[after.known]
-            after.class_embeddings[after.known] = spread_out.by_row(known, self.spread_max_cos, self.spread)
+            after.class_embeddings[after.known], _ = spread_out.by_row(known, self.spread_max_cos, self.spread)
         return replace(after, backbone=recentred(after.backbone)) if self.centred else after
 
 

@@ -3,7 +3,8 @@
     python benchmarks/server_step.py [--device auto|cpu|cuda] [--classes 1000 10000 100000] [--out results]
 
 One pass over all pairs (a round takes up to five), of class embeddings that are apart, as they are in most rounds, and
-of ones that have collapsed, where every pair is active. The limit is the product of half the tiles, timed in the same
+of ones that have collapsed, where every pair is active; and the step of a server that has looked at all pairs before,
+after a round of 100 clients. The limit is the product of half the tiles, timed in the same
 run on the same tiles. Monitors are timed too: every round pays for them.
 """
 
@@ -27,9 +28,9 @@ from coalface import provenance
 from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.revealed_embedding import Server
 from coalface.models.net import Weights
-from coalface.objectives.spread_out import repulsion
+from coalface.objectives.spread_out import by_row, repulsion
 
-DIMENSIONS, BLOCK, NEAREST, MAX_COS = 512, 4096, 10, 0.3
+DIMENSIONS, BLOCK, NEAREST, MAX_COS, COHORT, ITERATIONS = 512, 4096, 10, 0.3, 100, 5
 
 
 def embeddings(classes: int, cosine: float, device: torch.device) -> Tensor:
@@ -56,13 +57,15 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
 def measure(classes: int, device: torch.device) -> dict[str, Any]:
     apart, collapsed = (embeddings(classes, cosine, device) for cosine in (0.0, 0.8))
     server = Server(Weights({}, {}), apart, torch.ones(classes, dtype=torch.bool, device=device))
-    products(apart[: 2 * BLOCK])  # warm-up
+    heard_from = torch.arange(classes, device=device) % (classes // COHORT) == 0
+    repulsion(apart[: 2 * BLOCK], MAX_COS, block=BLOCK)  # warm-up
     took = {
         "products": seconds(lambda: products(apart), device),
         "all_pairs_apart": seconds(lambda: repulsion(apart, MAX_COS, block=BLOCK), device),
         "nearest_apart": seconds(lambda: repulsion(apart, MAX_COS, nearest=NEAREST, block=BLOCK), device),
         "all_pairs_collapsed": seconds(lambda: repulsion(collapsed, MAX_COS, block=BLOCK), device),
         "nearest_collapsed": seconds(lambda: repulsion(collapsed, MAX_COS, nearest=NEAREST, block=BLOCK), device),
+        "cohort_apart": seconds(lambda: by_row(apart, MAX_COS, ITERATIONS, restless_C=heard_from, block=BLOCK), device),
         "monitors": seconds(lambda: FedAwS().monitors(server), device),
     }
     over = {f"{name}_over_products": round(value / took["products"], 3) for name, value in took.items()}
@@ -83,7 +86,7 @@ def main() -> None:
     result = {
         "command": f"python benchmarks/server_step.py --device {name} --classes {' '.join(map(str, options.classes))}",
         "what": f"one pass over all pairs of class embeddings of {DIMENSIONS} numbers, tiles of {BLOCK}, float32, "
-        f"margin {MAX_COS}; nearest: the {NEAREST} nearest of each",
+        f"margin {MAX_COS}; nearest: the {NEAREST} nearest of each; cohort: of {COHORT} classes beside all",
         "rows": rows,
         **provenance.describe(torch.device(name)),
     }

@@ -67,22 +67,21 @@ class FedAwS(RevealedEmbedding):
     def server_round(self, server: Server, received: Received) -> Server:
         after = with_revealed(server, received, self.momentum)
         known = after.known.nonzero().flatten()  # one look at the device: a mask would be looked up at each use
-        spread = self.spread(after.class_embeddings[known])
-        return replace(after, class_embeddings=after.class_embeddings.index_copy(0, known, spread))
-
-    def spread(self, w_CD: Tensor) -> Tensor:
-        """The server's step on the class embeddings that it holds."""
-        if self.spread_step == "paper":
-            step = self.spread_lambda * self.spread_rate
-            return spread_out.by_sum(
-                w_CD, self.spread_max_cos, step, nearest=self.spread_nearest, block=self.spread_block
-            )
-        if self.spread_step == "release":
-            return spread_out.by_mean(w_CD, self.spread_max_cos, nearest=self.spread_nearest, block=self.spread_block)
-        return spread_out.by_row(
-            w_CD,
-            self.spread_max_cos,
-            self.spread_iterations,
-            nearest=self.spread_nearest,
-            block=self.spread_block,
+        restless = torch.ones_like(after.known) if after.restless is None else after.restless
+        spread, still_restless = self.spread(after.class_embeddings[known], restless[known])
+        return replace(
+            after,
+            class_embeddings=after.class_embeddings.index_copy(0, known, spread),
+            restless=restless.index_copy(0, known, still_restless),
         )
+
+    def spread(self, w_CD: Tensor, restless_C: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The server's step on the class embeddings that it holds, and which of them it must look at again."""
+        many = {"nearest": self.spread_nearest, "block": self.spread_block}
+        if self.spread_step == "sound":
+            return spread_out.by_row(w_CD, self.spread_max_cos, self.spread_iterations, restless_C=restless_C, **many)
+        if self.spread_step == "paper":
+            spread = spread_out.by_sum(w_CD, self.spread_max_cos, self.spread_lambda * self.spread_rate, **many)
+        else:
+            spread = spread_out.by_mean(w_CD, self.spread_max_cos, **many)
+        return spread, torch.ones_like(w_CD[:, 0], dtype=torch.bool)

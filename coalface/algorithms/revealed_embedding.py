@@ -38,6 +38,7 @@ class Server:
     class_embeddings: Tensor  # [C, d], unit rows; a row of zeros is a client that was not heard from yet
     known: Tensor  # bool [C]: whose class embedding is here
     last_step: Weights | None = None  # of the backbone, where steps have momentum
+    restless: Tensor | None = None  # bool [C]: of two class embeddings too close, one is among these; None: all may be
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ def with_revealed(server: Server, received: Received, momentum: float) -> Server
         server.class_embeddings.index_copy(0, clients, F.normalize(rows, dim=1)),
         server.known.index_copy(0, clients, rows.any(dim=1)),
         step if momentum else None,
+        None if server.restless is None else server.restless.index_fill(0, clients, True),
     )
 
 

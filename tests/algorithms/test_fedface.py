@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from coalface import seeding, tree
 from coalface.algorithms.fedavg import mean_feature
@@ -18,7 +19,7 @@ from coalface.algorithms.revealed_embedding import Server, Upload
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
 from coalface.federation import Rounds
-from coalface.local import client_round
+from coalface.local import Training, client_round
 from coalface.models.net import Net, Weights
 from coalface.received import Received
 from tests.conftest import SmallRun, small_run
@@ -125,13 +126,34 @@ def test_three_steps_that_a_server_may_take() -> None:
     before = FedAwS().monitors(server)["class_mean_cosine"]
     after = {}
     for step in ("sound", "paper", "release"):
-        spread = FedAwS(spread_step=step).spread(rows)  # type: ignore[arg-type]
+        spread, _ = FedAwS(spread_step=step).spread(rows)  # type: ignore[arg-type]
         after[step] = FedAwS().monitors(replace(server, class_embeddings=spread))["class_mean_cosine"]
     assert abs(after["release"] - before) < 2e-3
     assert after["sound"] < before - 0.1
     assert after["paper"] < before - 0.1
-    printed = FedAwS(spread_step="paper", spread_rate=1.0).spread(rows)  # Alg. 1 as printed: λ alone
+    printed, _ = FedAwS(spread_step="paper", spread_rate=1.0).spread(rows)  # Alg. 1 as printed: λ alone
     assert float((printed * rows).sum(dim=1).mean()) < 0.1  # nobody is near where they were
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_server_that_remembers_who_is_apart_comes_to_the_same(
+    net: Net, population: Population, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of eight clients a round: the others' class embeddings were looked at beside each other before."""
+    step, looked_at = FedAwS.spread, []
+
+    def all_again(method: FedAwS, w_CD: Tensor, restless_C: Tensor) -> tuple[Tensor, Tensor]:
+        looked_at.append(int(restless_C.sum()))
+        return step(method, w_CD, torch.ones_like(restless_C) if forgetful else restless_C)
+
+    monkeypatch.setattr(FedAwS, "spread", all_again)
+    ends: list[Any] = []
+    for forgetful in (False, True):
+        folder = tmp_path / str(forgetful)
+        run = SmallRun(FedAwS(spread_iterations=40), net, population, folder, Training(rate=0.5, batch=2))
+        ends.append(run.run(Rounds(rounds=6, cohort=2)))
+    torch.testing.assert_close(ends[0].class_embeddings, ends[1].class_embeddings, rtol=0, atol=1e-12)
+    assert looked_at[0] == 8 and min(looked_at[1:6]) < 8
 
 
 def test_monitors_of_fewer_than_two_are_empty() -> None:

@@ -41,7 +41,7 @@ def test_the_step_is_down_the_gradient_of_the_sum_over_pairs_of_cosines() -> Non
 def test_two_vectors_come_to_the_margin_and_never_below(cosine: float) -> None:
     w, seen = pair(cosine), []
     for _ in range(200):
-        w = by_row(w, MARGIN, 1, within=0.0)
+        w, _ = by_row(w, MARGIN, 1, within=0.0)
         seen.append(float(w[0] @ w[1]))
     assert min(seen) >= MARGIN - 1e-3
     assert seen == sorted(seen, reverse=True)  # from above, without a swing
@@ -51,7 +51,7 @@ def test_two_vectors_come_to_the_margin_and_never_below(cosine: float) -> None:
 
 @pytest.mark.parametrize("cosine", [0.35, 0.8, 0.99])
 def test_a_thousand_collapsed_classes_separate(cosine: float) -> None:
-    spread = by_row(around_one_point(1000, cosine, 128), MARGIN, 100)
+    spread, _ = by_row(around_one_point(1000, cosine, 128), MARGIN, 100)
     assert max_cosine(spread) <= MARGIN + 0.011
 
 
@@ -59,16 +59,19 @@ def test_steps_that_are_not_looked_at_end_where_those_that_are_do(monkeypatch: p
     collapsed, apart = around_one_point(50, 0.6, 64), torch.eye(8)
     looked_at = [by_row(w, MARGIN, 60) for w in (collapsed, apart)]
     monkeypatch.setattr(spread_out, "_looks", lambda w, block: False)  # as on an accelerator
-    assert all(torch.equal(by_row(w, MARGIN, 60), then) for w, then in zip((collapsed, apart), looked_at, strict=True))
+    for w, (spread, restless) in zip((collapsed, apart), looked_at, strict=True):
+        unseen, then = by_row(w, MARGIN, 60)
+        torch.testing.assert_close(unseen, spread)
+        assert torch.equal(then, restless)
 
 
 def test_what_is_spread_already_stays_bit_for_bit() -> None:
     w = torch.eye(8)
-    assert torch.equal(by_row(w, MARGIN, 10), w)
+    assert torch.equal(by_row(w, MARGIN, 10)[0], w)
     assert torch.equal(by_sum(w, MARGIN, 10.0), w)
 
 
-@pytest.mark.parametrize("step", [lambda w: by_row(w, MARGIN, 3), lambda w: by_sum(w, MARGIN, 0.01)])
+@pytest.mark.parametrize("step", [lambda w: by_row(w, MARGIN, 3)[0], lambda w: by_sum(w, MARGIN, 0.01)])
 def test_turning_everything_turns_the_result(step: object) -> None:
     """What IPFed rests on: the step commutes with a rotation that the server does not know."""
     w = around_one_point(20, 0.6, 16).double()
@@ -98,9 +101,9 @@ def test_nearest_of_all_is_all_and_nearest_one_is_the_closest() -> None:
 @pytest.mark.parametrize("classes", [0, 1])
 def test_too_few_classes_are_left_alone(classes: int) -> None:
     w = torch.eye(4)[:classes]
-    for spread in (by_row(w, MARGIN, 3), by_sum(w, MARGIN, 1.0), by_mean(w, MARGIN)):
+    for spread in (by_row(w, MARGIN, 3)[0], by_sum(w, MARGIN, 1.0), by_mean(w, MARGIN)):
         assert torch.equal(spread, w)
-    assert torch.equal(by_row(w, MARGIN, 3, nearest=2), w)
+    assert torch.equal(by_row(w, MARGIN, 3, nearest=2)[0], w)
 
 
 def test_the_printed_step_of_ten_destroys_the_targets() -> None:
@@ -127,7 +130,7 @@ def test_the_printed_step_never_separates_a_thousand_but_the_small_one_does() ->
 def test_the_release_moves_nothing() -> None:
     w = around_one_point(1000, 0.8, 64)
     assert abs(mean_cosine(by_mean(w, MARGIN)) - mean_cosine(w)) < 1e-3
-    assert mean_cosine(by_row(w, MARGIN, 5)) < mean_cosine(w) - 0.2  # where five sound steps move a lot
+    assert mean_cosine(by_row(w, MARGIN, 5)[0]) < mean_cosine(w) - 0.2  # where five sound steps move a lot
 
 
 @pytest.mark.parametrize("nearest", [0, 3])
@@ -150,3 +153,49 @@ def test_a_tile_is_made_once_and_nothing_more_is_done_where_all_are_apart(
     torch.testing.assert_close(found.push[3], (0.5**0.5 - MARGIN) * w[25])
     torch.testing.assert_close(found.push[25], (0.5**0.5 - MARGIN) * w[3])
     assert float(found.highest) == pytest.approx(0.5**0.5)
+
+
+@pytest.mark.parametrize("block", [7, 64])
+@pytest.mark.parametrize("nearest", [0, 3])
+def test_round_by_round_only_what_may_be_too_close_is_looked_at(block: int, nearest: int) -> None:
+    """Of forty classes five move each round, some to each other's places; looking at all pairs gives the same."""
+    generator = torch.Generator().manual_seed(0)
+    some = everything = F.normalize(torch.randn(40, 96, generator=generator, dtype=torch.float64), dim=1)
+    restless = torch.ones(40, dtype=torch.bool)
+    looked_at = []
+    for _ in range(12):
+        moved = torch.randperm(40, generator=generator)[:5]
+        to = F.normalize(torch.randn(5, 96, generator=generator, dtype=torch.float64) + 4 * everything[moved[0]], dim=1)
+        restless[moved] = True
+        looked_at.append(int(restless.sum()))
+        some, restless = by_row(
+            some.index_copy(0, moved, to), MARGIN, 9, restless_C=restless, nearest=nearest, block=block
+        )
+        everything, _ = by_row(everything.index_copy(0, moved, to), MARGIN, 9, nearest=nearest, block=block)
+        torch.testing.assert_close(some, everything, rtol=0, atol=1e-12)
+        too_close = (some @ some.T).fill_diagonal_(-1) > MARGIN
+        assert not too_close[~restless][:, ~restless].any()
+    assert looked_at[0] == 40 and 5 <= min(looked_at) < 30
+
+
+@pytest.mark.parametrize("nearest", [0, 3])
+def test_of_many_classes_a_few_are_looked_at(nearest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty classes, three of which have moved: one tile of 3 × 3, and four of 3 × (at most) 10."""
+    cosines, pairs = spread_out._cosines, []
+    monkeypatch.setattr(
+        spread_out, "_cosines", lambda *given: [found := cosines(*given), pairs.append(found.numel())][0]
+    )
+    w = torch.eye(40, dtype=torch.float64)
+    w[25] = F.normalize(w[3] + w[25], dim=0)  # at √½ to class 3
+    among = torch.zeros(40, dtype=torch.bool)
+    among[[7, 25, 30]] = True
+    some, whole = (repulsion(w, MARGIN, among_C=a, nearest=nearest, block=10) for a in (among, None))
+    assert pairs[:5] == [9, 30, 30, 30, 21]
+    torch.testing.assert_close(some.push, whole.push)
+    assert torch.equal(some.active, whole.active) and float(some.highest) == float(whole.highest)
+
+
+def test_where_nothing_has_moved_nothing_is_looked_at() -> None:
+    w = pair(0.9)  # too close, but nobody says so
+    spread, restless = by_row(w, MARGIN, 5, restless_C=torch.zeros(2, dtype=torch.bool))
+    assert spread is w and not restless.any()
