@@ -15,6 +15,7 @@ parts = m   each member multiplies its class embedding by m fresh random numbers
             embeddings within their span, so the span is what is told, however often a choir sings.
 anchors = n class embeddings of the server's public people, n drawn anew for each round, are further negatives. They are
             nobody's secret; where public faces are many and like the clients', they fill in what chords do not tell.
+chords = n  so many choirs' chords are sent, drawn anew for each round. 0 sends all: more, the more clients there are.
 """
 
 from __future__ import annotations
@@ -54,11 +55,21 @@ class Server:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """A round's draws, the same for all its clients."""
+
+    chords: Tensor  # [n, rows, d]
+    heard: Tensor  # [n]
+    places: Tensor  # [groupings · choirs]: where a choir is among the n; behind them, if it is not
+    anchors: Tensor  # [m, d]
+
+
+@dataclass(frozen=True)
 class Broadcast(wire.Broadcast):
     backbone: Weights = sends("the current backbone")
-    chords: Tensor = sends("the last chord of every choir: mixtures of its k class embeddings")
-    heard: Tensor = sends("which choirs have sung")
-    own: Tensor = sends("the client's own choirs, one of each grouping")
+    chords: Tensor = sends("the last chords of all choirs, or of some: mixtures of a choir's k class embeddings")
+    heard: Tensor = sends("which of these choirs have sung")
+    own: Tensor = sends("which of them are the client's own, in each grouping")
     anchors: Tensor = sends("class embeddings of some public people; none unless method.anchors says so")
 
 
@@ -85,10 +96,10 @@ class Trained:
 
 @dataclass(frozen=True)
 class Fixed:
-    chords: Tensor  # [groupings · choirs, rows, d]
-    heard: Tensor  # [groupings · choirs]
-    own: Tensor  # [groupings · choirs]: 1 for the client's own choirs
-    anchors: Tensor  # [n, d]
+    chords: Tensor  # [n, rows, d]
+    heard: Tensor  # [n]
+    own: Tensor  # [n]: 1 for the client's own choirs
+    anchors: Tensor  # [m, d]
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,7 @@ class Chorus(Method):
     margin: float = 0.0
     embedding_rate: float = 1.0  # of the class embedding, as a share of the backbone's; from scratch it must be slow
     anchors: int = 0  # n, public people whose class embeddings are negatives too, drawn anew for each round
+    chords: int = 0  # n, choirs whose chords are sent, drawn anew for each round; 0: all
     enrol_first: bool = False  # nobody trains until every choir has sung
     normalisation: SharedNormalisation = "frozen"
     momentum: float = 0.0  # of the server's steps along the mean change of the backbone
@@ -124,8 +136,11 @@ class Chorus(Method):
                 f"parts={self.parts} tells the span of each choir, and the spans of a person's {self.groupings} choirs "
                 "meet in that person: mixtures take one grouping"
             )
-        if self.noise < 0 or self.anchors < 0:
-            raise ValueError(f"noise is a length and anchors a number, not {self.noise} and {self.anchors}")
+        if min(self.noise, self.anchors, self.chords) < 0:
+            raise ValueError(
+                "noise is a length, anchors and chords are numbers, and none is below 0, not "
+                f"{self.noise}, {self.anchors} and {self.chords}"
+            )
 
     def check(self, population: Population) -> None:
         super().check(population)
@@ -192,16 +207,32 @@ class Chorus(Method):
         drawn = cohort.draw(len(choirs), max(1, size // self.choir) if size else 0, generator)
         return sorted(client for place in drawn for client in self.members(server, choirs[place]))
 
-    def open_round(self, server: Server, called: list[int], generator: torch.Generator) -> Tensor:
-        """The anchors of the round, the same for all, [n, d]."""
+    def open_round(self, server: Server, called: list[int], generator: torch.Generator) -> Opened:
         if server.anchors is None:  # there are none to be sent; or a client works out what it will be sent
-            return server.chords.new_zeros(self.anchors, server.chords.shape[-1])
-        drawn = torch.randperm(len(server.anchors), generator=generator)[: self.anchors]
-        return server.anchors[drawn.to(server.anchors.device)]
+            anchors = server.chords.new_zeros(self.anchors, server.chords.shape[-1])
+        else:
+            people = torch.randperm(len(server.anchors), generator=generator)[: self.anchors]
+            anchors = server.anchors[people.to(server.anchors.device)]
+        choirs = torch.arange(len(server.heard))
+        if not 0 < self.chords < len(choirs):
+            return Opened(server.chords, server.heard, choirs, anchors)
+        sent = self.drawn(server.heard.cpu(), generator)
+        places = torch.full_like(choirs, len(sent)).index_copy(0, sent, choirs[: len(sent)])
+        there = sent.to(server.chords.device)
+        return Opened(server.chords[there], server.heard[there], places, anchors)
 
-    def broadcast(self, server: Server, opened: Tensor, client: int) -> Broadcast:
+    def drawn(self, heard: Tensor, generator: torch.Generator) -> Tensor:
+        """The choirs whose chords are sent: those that have sung first.
+
+        While everybody waits for all to enrol, those that have not come first: from them a client knows that it waits.
+        """
+        drawn = torch.randperm(len(heard), generator=generator)
+        waiting = self.enrol_first and not bool(heard.all())
+        return drawn[heard[drawn].argsort(descending=not waiting, stable=True)][: self.chords]
+
+    def broadcast(self, server: Server, opened: Opened, client: int) -> Broadcast:
         own = torch.tensor([self.choir_of(server, client, grouping) for grouping in range(self.groupings)])
-        return Broadcast(server.backbone, server.chords, server.heard, own, opened)
+        return Broadcast(server.backbone, opened.chords, opened.heard, opened.places[own], opened.anchors)
 
     def expected(self, broadcast: Broadcast) -> Upload:
         return Upload(travelling(broadcast.backbone, self.normalisation), broadcast.chords[0], images=0)
@@ -209,7 +240,8 @@ class Chorus(Method):
     def start(
         self, net: Net, broadcast: Broadcast, private: Private | None, faces: ClientFaces, generator: torch.Generator
     ) -> Local:
-        own = torch.zeros_like(broadcast.heard).index_fill(0, broadcast.own.to(broadcast.heard.device), 1.0)
+        places = broadcast.heard.new_zeros(len(broadcast.heard) + 1)  # and one for choirs that were not sent
+        own = places.index_fill(0, broadcast.own.to(places.device), 1.0)[:-1]
         fixed = Fixed(broadcast.chords, broadcast.heard, own, broadcast.anchors)
         if private is not None:
             embedding, noise = private.class_embedding, private.noise

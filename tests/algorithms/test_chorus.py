@@ -169,7 +169,7 @@ def test_anchors_are_public_people_and_drawn_anew_for_each_round(net: Net) -> No
     head = 3 * torch.eye(net.embedding)[:3]
     server = method.begin(net, start, replace(clients, public=replace(clients.public, head=head)), luck)
     assert server.anchors is not None and torch.equal(server.anchors, head / 3)  # directions
-    rounds = [method.open_round(server, [0], luck).argmax(dim=1).tolist() for _ in range(8)]
+    rounds = [method.open_round(server, [0], luck).anchors.argmax(dim=1).tolist() for _ in range(8)]
     assert all(len(set(drawn)) == 2 for drawn in rounds) and len({tuple(drawn) for drawn in rounds}) > 1
     unnamed = method.begin(net, start, clients, luck)  # weights from a file come without a classifier
     assert unnamed.anchors is not None and unnamed.anchors.norm(dim=1).tolist() == pytest.approx([1] * 3)
@@ -182,6 +182,37 @@ def test_a_client_knows_how_many_anchors_it_will_be_sent(net: Net) -> None:
     server = method.begin(net, net.fresh(0), replace(noise_population(8), public=Public()), luck)
     shown = method.broadcast(server, method.open_round(server, [0], luck), 0)
     assert shown.anchors.shape == (2, net.embedding)
+
+
+def test_so_many_chords_are_sent_of_choirs_that_have_sung(net: Net) -> None:
+    """Four choirs of four, of which 0, 2 and 3 have sung; two chords a round."""
+    method, luck = Chorus(choir=4, chords=2), torch.Generator().manual_seed(0)
+    server = replace(standing(method, 16), chords=torch.eye(4)[:, None], heard=torch.tensor([1.0, 0, 1, 1]))
+    sings, faces, seen = Private(torch.zeros(4), torch.zeros(4)), noise_population(8)[0], set()
+    for _ in range(20):
+        opened = method.open_round(server, [0], luck)
+        sent = opened.chords[:, 0].argmax(dim=1).tolist()
+        seen.add(tuple(sorted(sent)))
+        assert opened.heard.tolist() == [1, 1]
+        for client in (0, 5, 9):
+            choir, broadcast = client // 4, method.broadcast(server, opened, client)
+            own = method.start(net, broadcast, sings, faces, luck).fixed.own.tolist()
+            assert own == [float(sent_one == choir) for sent_one in sent]
+    assert seen == {(0, 2), (0, 3), (2, 3)}
+    untouched = luck.get_state()
+    for enough in (0, 4, 9):
+        assert replace(method, chords=enough).open_round(server, [0], luck).chords is server.chords
+    assert torch.equal(luck.get_state(), untouched)
+    with pytest.raises(ValueError, match="chords .* not 0.0, 0 and -1"):
+        Chorus(chords=-1)
+
+
+def test_nobody_trains_by_some_chords_until_all_have_sung() -> None:
+    method, luck = Chorus(choir=4, chords=2, enrol_first=True), torch.Generator().manual_seed(0)
+    server = standing(method, 16)
+    for sung, waits in (([1.0, 1, 1, 0], True), ([1.0, 1, 1, 1], False)):
+        opened = method.open_round(replace(server, heard=torch.tensor(sung)), [0], luck)
+        assert (float(opened.heard.min()) == 0) is waits
 
 
 def test_chords_that_were_heard_are_watched() -> None:

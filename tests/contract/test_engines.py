@@ -171,7 +171,12 @@ def test_a_tensor_that_the_loss_does_not_read_is_not_decayed(net: Net, tmp_path:
 
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(
-    "method", [Chorus(choir=3, groupings=2, enrol_first=True, momentum=0.9), FedFV(enrol_first=True, momentum=0.9)]
+    "method",
+    [
+        Chorus(choir=3, groupings=2, enrol_first=True, momentum=0.9),
+        Chorus(choir=3, groupings=2, enrol_first=True, chords=3),
+        FedFV(enrol_first=True, momentum=0.9),
+    ],
 )
 def test_enrolment_and_momentum_are_the_same_in_both(method: Method, net: Net, tmp_path: Path) -> None:
     people = noise_population()

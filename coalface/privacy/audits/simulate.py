@@ -83,9 +83,12 @@ def choirs(method: Chorus, embeddings_PD: Tensor, rounds: int, generator: torch.
     heard, sung = [], []
     for _ in range(rounds):
         parts = torch.randn(people, rows, generator=generator) if method.parts else torch.ones(people, 1)
-        received = Received(chorus.Upload, partial(method.group, server))
+        received, opened = (
+            Received(chorus.Upload, partial(method.group, server)),
+            method.open_round(server, [], generator),
+        )
         for client in range(people):
-            broadcast = method.broadcast(server, silent[:0, 0], client)
+            broadcast = method.broadcast(server, opened, client)
             trained = chorus.Trained(NOTHING, embeddings_PD[client], torch.zeros(dimensions), parts[client])
             received.add(client, method.upload(broadcast, trained, ONE_FACE))
         server = method.server_round(server, received)
@@ -111,10 +114,13 @@ def groupings(method: Chorus, embeddings_PD: Tensor, generator: torch.Generator)
     members, sums = torch.zeros(choirs, people), torch.zeros(choirs, dimensions)
     for grouping in range(method.groupings):
         server = chorus.Server(NOTHING, torch.zeros(choirs, 1, dimensions), torch.zeros(choirs), people, grouping)
-        received = Received(chorus.Upload, partial(method.group, server))
+        received, opened = (
+            Received(chorus.Upload, partial(method.group, server)),
+            method.open_round(server, [], generator),
+        )
         for client in range(people):
             trained = chorus.Trained(NOTHING, embeddings_PD[client], noise_PD[client], torch.ones(1))
-            broadcast = method.broadcast(server, sums[:0], client)
+            broadcast = method.broadcast(server, opened, client)
             received.add(client, method.upload(broadcast, trained, ONE_FACE))
             members[method.group(server, client), client] = 1
         everybody = members.sum(dim=1).int().tolist()
