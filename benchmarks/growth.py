@@ -3,13 +3,14 @@
     python benchmarks/growth.py [--device auto|cpu|cuda] [--out results] [--rounds 200]
 
 A network of two layers and images of 16×16, so that the bookkeeping shows; the cohort is 100, or all of fewer clients.
-Each size has a process of its own, over the same memory-mapped faces. Three kinds of federation:
+Each size has a process of its own, over the same memory-mapped faces. Four kinds of federation:
 
 fedavg/positive-only   every registered client has kept something before: the store opens it at start-up, and a round
                        loads, keeps, flushes and prunes. Start-up is that of a resumed run
 fedfv                  the server holds a class embedding of every registered client, and draws negatives from them
 fedaws                 it holds them too, and sees that no two are too close: the new ones beside all. The first round
                        looks at all pairs, and is one of those before the clock starts
+chorus                 clients have kept something, and the server holds the chords of all choirs and sends a hundred
 
 Dealing says who is with which client and writes that down, once a run. Start-up is what follows until the first round.
 Rounds are timed whole, with cohort, training, checks, ledger and checkpoints; as large checkpoints are not taken after
@@ -34,16 +35,18 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from coalface import models, provenance, seeding, tree
+from coalface.algorithms.chorus import Chorus
 from coalface.algorithms.fedavg import PositiveOnly
 from coalface.algorithms.fedaws import FedAwS
 from coalface.algorithms.fedfv import FedFV
 from coalface.data.faceset import FaceSet
 from coalface.data.partition import split
+from coalface.data.population import Population
 from coalface.engines.stacked import Stacked
 from coalface.federation import Federation, Rounds
 from coalface.local import Training
 from coalface.method import Method
-from coalface.models.net import Net
+from coalface.models.net import Net, Weights
 from coalface.state_table import StateTable
 from coalface.store import Stage
 
@@ -53,6 +56,7 @@ METHODS: dict[str, Method] = {
     "fedavg/positive-only": PositiveOnly(),
     "fedfv": FedFV(init="random"),
     "fedaws": FedAwS(spread_max_cos=0.7),  # random directions of 64 numbers are as far apart as those of 512 at 0.3
+    "chorus": Chorus(chords=100),
 }
 
 
@@ -70,12 +74,13 @@ def measure(name: str, clients: int, rounds: int, faces_file: Path, device: torc
     net = Net("tiny")
     weights = net.fresh(0).map(lambda leaf: leaf.to(device))
     with tempfile.TemporaryDirectory() as folder:
+        faces = FaceSet(images, torch.arange(0, len(images) + 1, IMAGES))
         if method.types.private is not None:
-            everybody_keeps(Path(folder) / "private", clients)
+            everybody_keeps(method, net, weights, faces, Path(folder) / "private")
         began = time.perf_counter()
         partition = split(clients, public=0, clients=clients, test=0, seed=0)
         partition.write_manifest(Path(folder) / "partition.json")
-        population = partition.population(FaceSet(images, torch.arange(0, len(images) + 1, IMAGES)))
+        population = partition.population(faces)
         dealt = time.perf_counter()
         method.check(population)
         stage = Stage(Path(folder), method.types.server, method.types.private, "growth", device)
@@ -100,11 +105,14 @@ def measure(name: str, clients: int, rounds: int, faces_file: Path, device: torc
     }
 
 
-def everybody_keeps(folder: Path, clients: int) -> None:
+def everybody_keeps(method: Method, net: Net, weights: Weights, faces: FaceSet, folder: Path) -> None:
     """What a federation leaves behind in which every client has taken part."""
-    row = torch.nn.functional.normalize(torch.ones(EMBEDDING), dim=0)
-    kept = tree.leaves(PositiveOnly.types.private(row))  # type: ignore[misc]
-    StateTable(folder).write(((client, 0), kept) for client in range(clients))
+    population = Population(faces, tuple((client,) for client in range(len(faces))))
+    luck = seeding.generator(0, "kept")
+    server = method.begin(net, weights, population, luck)
+    broadcast = method.broadcast(server, method.open_round(server, [0], luck), 0)
+    kept = tree.leaves(method.keep(method.start(net, broadcast, None, population[0], luck).trained))
+    StateTable(folder).write(((client, 0), kept) for client in range(len(faces)))
 
 
 def peak(device: torch.device) -> float:
