@@ -4,8 +4,8 @@
 
 One pass over all pairs (a round takes up to five), of class embeddings that are apart, as they are in most rounds, and
 of ones that have collapsed, where every pair is active; and the step of a server that has looked at all pairs before,
-after a round of 100 clients. The limit is the product of half the tiles, timed in the same
-run on the same tiles. Monitors are timed too: every round pays for them.
+after a round of 100 clients. The limit is the product of half the tiles, timed in the same run on the same tiles.
+Monitors are timed too: every round pays for them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
 def measure(classes: int, device: torch.device) -> dict[str, Any]:
     apart, collapsed = (embeddings(classes, cosine, device) for cosine in (0.0, 0.8))
     server = Server(Weights({}, {}), apart, torch.ones(classes, dtype=torch.bool, device=device))
-    heard_from = torch.arange(classes, device=device) % (classes // COHORT) == 0
+    heard_from = torch.arange(classes, device=device) % max(1, classes // COHORT) == 0
     repulsion(apart[: 2 * BLOCK], MAX_COS, block=BLOCK)  # warm-up
     took = {
         "products": seconds(lambda: products(apart), device),
