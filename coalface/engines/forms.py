@@ -35,7 +35,7 @@ def why_several_steps(method: Method, training: Training, max_images: int, max_n
     return None
 
 
-def why_in_turn(method: Method, images: list[int], clients: list[int], pixels: int) -> str | None:
+def why_on_cores(method: Method, images: list[int], clients: list[int], pixels: int) -> str | None:
     """Why one backward pass, which would do, does not pay on a CPU; None if it does.
 
     So many ``clients`` take so many ``images`` of ``pixels`` each.

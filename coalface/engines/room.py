@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from math import ceil
 
@@ -44,6 +45,11 @@ def room_for(task: Task, trained: object, fixed: object, image: Tensor) -> Room:
     free += torch.cuda.memory_reserved(image.device) - torch.cuda.memory_allocated(image.device)
     each = max(1, bytes_kept(task, trained, fixed, image))
     return Room(max(1, min(IMAGES[kind], int(FOR_IMAGES * free / each))), min(WEIGHTS[kind], int(FOR_WEIGHTS * free)))
+
+
+def room_on_cores() -> Room:
+    """Where hardly more clients train at a time than there are cores: for what stays of each until all have done."""
+    return Room(sys.maxsize, WEIGHTS["cpu"])
 
 
 def bytes_kept(task: Task, trained: object, fixed: object, image: Tensor) -> int:

@@ -1,10 +1,11 @@
-"""Many clients per kernel launch, by the method's own objective under ``torch.func.vmap``.
+"""Many clients at a time, by the method's own objective.
 
-``forms``           which of the two it is, and why
+``forms``           which of these it is, and why
 ``one_step``        one backward pass for all, at the speed of central training
-``several_steps``   each client has a copy of its own of everything that is trained
+``several_steps``   on a GPU: each client has a copy of its own of everything that is trained, side by side
+``on_cores``        on a CPU: the same, a core for each
 
-Clients with fewer images are padded; padded images have no share in the loss.
+Clients that share a launch of the device are padded to as many images; padded images have no share in the loss.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from coalface import tree, wire
 from coalface.data.population import Population
 from coalface.engines.engine import Reply, Task
 from coalface.engines.flight import Clock, Flight
-from coalface.engines.forms import why_in_turn, why_several_steps
+from coalface.engines.forms import why_on_cores, why_several_steps
 from coalface.engines.launch import After, Member, fits, images_of_a_step, prepare, width_of
+from coalface.engines.on_cores import AHEAD, OnCores
 from coalface.engines.one_step import one_step
 from coalface.engines.replay import Replay
-from coalface.engines.room import Room, evenly, room_for
-from coalface.engines.sequential import PrivateStates, Sequential
+from coalface.engines.room import Room, evenly, room_for, room_on_cores
+from coalface.engines.sequential import PrivateStates
 from coalface.engines.several_steps import several_steps
 from coalface.engines.tracks import FORMATIONS, Tracks
 from coalface.local import Training
@@ -51,7 +53,7 @@ class Stacked:
         on_gpu = self.device == "cuda"
         self.replay = Replay() if on_gpu else None
         self.tracks = Tracks(self.device) if FORMATIONS[self.device] else None
-        self.sequential = Sequential(population, private)
+        self.on_cores = OnCores()
         self.room: Room | None = None  # measured when the first client is there
 
     def form(self, method: Method, training: Training) -> str:
@@ -59,7 +61,8 @@ class Stacked:
         several = self._why_several_steps(method, training)
         if several is None:
             return "one step for many clients"
-        return f"{'stacked steps' if self.tracks else 'one client after another'}: {several}"
+        on_cpu = "clients on cores of their own" if torch.get_num_threads() > 1 else "one client after another"
+        return f"{'stacked steps' if self.tracks else on_cpu}: {several}"
 
     def _why_several_steps(self, method: Method, training: Training) -> str | None:
         """Why one backward pass for all would not do, or not pay, in words; None if it is taken."""
@@ -67,7 +70,7 @@ class Stacked:
         if several or self.device != "cpu":
             return several
         drawn = [min(count, training.images_per_round or count) for count in self.counts]
-        return why_in_turn(method, drawn, self._clients_with, self.population.faces.size**2)
+        return why_on_cores(method, drawn, self._clients_with, self.population.faces.size**2)
 
     def _apart(self, method: Method) -> bool:
         """Whether each client's whole update is asked for."""
@@ -76,12 +79,13 @@ class Stacked:
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
         """A launch's answers are read when the next one is under way, so that a GPU is not kept waiting."""
         several = self._why_several_steps(task.method, task.training) is not None
-        shared = () if several else task.method.common or ()
+        on_cores = several and not self.tracks
+        shared = () if self._apart(task.method) or (several and self.tracks) else task.method.common or ()
+        most = SIDE_BY_SIDE if several else len(cohort)
+        if on_cores:
+            self.room, most = room_on_cores(), max(most, AHEAD * torch.get_num_threads())
         under_way: Flight | None = None
-        if several and not self.tracks and self._apart(task.method):
-            yield from self.sequential.gather(task, cohort)  # there is nothing to be gained by going together
-            return
-        for launch in self._launches(task, cohort, shared, SIDE_BY_SIDE if several else len(cohort)):
+        for launch in self._launches(task, cohort, shared, most):
             next_one = launch if isinstance(launch, Reply) else self._begin(task, launch, several)
             if under_way:
                 yield from under_way.land()
@@ -119,9 +123,11 @@ class Stacked:
         weights = torch.tensor([_weight(task.method, member) for member in launch])
         weights = weights / weights.sum()
         width = width_of(launch, [images_of_a_step(count, task.training) for count in self.counts])
-        if several:
-            averaged = None if self._apart(task.method) else weights
+        averaged = None if self._apart(task.method) else weights
+        if several and self.tracks:
             after = several_steps(task, launch, width, self.population, averaged, self.tracks)
+        elif several:
+            after = self.on_cores.train(task, launch, None if averaged is None else averaged.tolist())
         else:
             replay = self.replay if len(launch) * width <= REPLAYED_IMAGES else None
             after = one_step(task, launch, width, self.population, weights, replay)

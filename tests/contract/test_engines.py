@@ -23,6 +23,7 @@ from coalface.engines.engine import Task
 from coalface.engines.forms import why_not, why_several_steps
 from coalface.engines.lanes import Lanes
 from coalface.engines.launch import laid
+from coalface.engines.on_cores import OnCores
 from coalface.engines.sequential import Sequential
 from coalface.engines.stacked import Stacked
 from coalface.federation import Rounds
@@ -78,13 +79,18 @@ def assert_close(one: Any, two: Any, tolerance: float) -> None:
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many clients went into each launch of several steps, as the launches happen."""
     sizes: list[int] = []
-    real = stacked.several_steps
+    side_by_side, on_cores = stacked.several_steps, OnCores.train
 
     def noted(task: Any, members: Any, *others: Any) -> Any:
         sizes.append(len(members))
-        return real(task, members, *others)
+        return side_by_side(task, members, *others)
+
+    def noted_on_cores(cores: OnCores, task: Any, members: Any, *others: Any) -> Any:
+        sizes.append(len(members))
+        return on_cores(cores, task, members, *others)
 
     monkeypatch.setattr(stacked, "several_steps", noted)
+    monkeypatch.setattr(OnCores, "train", noted_on_cores)
     return sizes
 
 
@@ -94,7 +100,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_one_step_stacked_equals_sequential(
     name: str, net_name: str, unequal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacked, "why_in_turn", lambda *given: None)  # whether it pays or not
+    monkeypatch.setattr(stacked, "why_on_cores", lambda *given: None)  # whether it pays or not
     monkeypatch.setitem(room.IMAGES, "cpu", 9)  # several launches a round
     people = replace(noise_population(), images_each=COUNTS) if unequal else noise_population()
     net = Net(net_name, embedding=8, size=16)
@@ -105,26 +111,31 @@ def test_one_step_stacked_equals_sequential(
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("formations", [(Lanes,), (Abreast,), ()], ids=["lanes", "abreast", "in turn"])
+@pytest.mark.parametrize(
+    ("formations", "cores"),
+    [((Lanes,), 1), ((Abreast,), 1), ((), 1), ((), 3)],
+    ids=["lanes", "abreast", "one core", "three cores"],
+)
 @pytest.mark.parametrize("net_name", ["tiny", "tiny_bn"])
 @pytest.mark.parametrize("name", FACES)
 def test_several_steps_stacked_equal_sequential(
     name: str,
     net_name: str,
     formations: tuple[type[Lanes | Abreast], ...],
+    cores: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     launches: list[int],
 ) -> None:
     monkeypatch.setitem(tracks.FORMATIONS, "cpu", formations)  # a GPU takes the quicker one, a CPU none
-    monkeypatch.setitem(room.IMAGES, "cpu", 7)  # three clients a launch, with two images each
+    monkeypatch.setitem(room.IMAGES, "cpu", 7)  # three clients a launch on a device, with two images each
+    torch.set_num_threads(cores)
     method = method_named(name)()
     people = noise_population(identities_each=1 if method.one_identity else 2)
     people = replace(people, images_each=COUNTS)
     net = Net(net_name, embedding=8, size=16)
     assert_equal(method, net, people, tmp_path, STEPS, ALL, EXACT)
-    by_launch = formations or method.common is not None  # otherwise nothing is averaged, and nothing goes together
-    assert launches == ([] if not by_launch else [1, 1] if name == "centralised" else [3, 3, 2] * 2)
+    assert launches == ([1, 1] if name == "centralised" else [3, 3, 2] * 2 if formations else [8, 8])
 
 
 @pytest.mark.usefixtures("float64")
@@ -149,7 +160,7 @@ def test_several_steps_agree_in_float32(net: Net, population: Population, tmp_pa
     assert_equal(method_named("fedface")(), net, population, tmp_path, STEPS, ALL, TOLERANCE)
 
 
-@pytest.mark.parametrize("formations", [(Lanes,), ()], ids=["lanes", "in turn"])
+@pytest.mark.parametrize("formations", [(Lanes,), ()], ids=["lanes", "on cores"])
 def test_one_step_of_clients_that_start_apart(
     formations: tuple[type[Lanes], ...],
     net: Net,
@@ -159,7 +170,7 @@ def test_one_step_of_clients_that_start_apart(
 ) -> None:
     monkeypatch.setitem(tracks.FORMATIONS, "cpu", formations)
     assert_equal(method_named("local_only")(), net, noise_population(), tmp_path, ONE_STEP, ALL, TOLERANCE)
-    assert launches == ([8, 8] if formations else [])
+    assert launches == [8, 8]
 
 
 @pytest.mark.usefixtures("float64")
@@ -196,7 +207,15 @@ def test_weights_bound_a_launch_too(
 ) -> None:
     # tiny: 3·3·3·4 + 4 in the convolution, 64·8 + 8 in the linear layer, and a class embedding of 8; 4 bytes each.
     monkeypatch.setitem(room.WEIGHTS, "cpu", 3 * 4 * (112 + 520 + 8))
-    finished("stacked", method_named("fedface")(), net, population, tmp_path, STEPS, Rounds(rounds=1))
+    rules = Rounds(rounds=1)
+    finished("stacked", method_named("fedface")(), net, population, tmp_path / "on cores", STEPS, rules)
+    assert launches == [8]  # models are averaged as they come: what stays of each client is its class embedding
+    launches.clear()
+    finished("stacked", method_named("local_only")(), net, population, tmp_path / "apart", STEPS, rules)
+    assert launches == [3, 3, 2]
+    launches.clear()
+    monkeypatch.setitem(tracks.FORMATIONS, "cpu", (Lanes,))
+    finished("stacked", method_named("fedface")(), net, population, tmp_path / "lanes", STEPS, rules)
     assert launches == [3, 3, 2]
 
 
@@ -222,7 +241,7 @@ def test_replies_keep_the_order_of_the_cohort(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("formations", [(Lanes,), (Abreast,), ()], ids=["lanes", "abreast", "in turn"])
+@pytest.mark.parametrize("formations", [(Lanes,), (Abreast,), ()], ids=["lanes", "abreast", "on cores"])
 @pytest.mark.parametrize("name", ["local_only", "fedface"])
 def test_what_a_client_keeps_and_sends_is_its_own(
     name: str,
@@ -338,6 +357,9 @@ def test_one_plain_step_is_one_backward_pass() -> None:
     assert why_several_steps(method, Training(batch=4, images_per_round=4), 100, 0.0) is None
 
 
+IN_TURN, ON_CORES = "one client after another", "clients on cores of their own"
+
+
 def chosen(asked: str, method: Method, training: Training, people: Population) -> tuple[type, str]:
     stages: Any = SimpleNamespace(engine=asked)
     stage: Any = SimpleNamespace(private=None)
@@ -348,9 +370,12 @@ def chosen(asked: str, method: Method, training: Training, people: Population) -
 def test_auto_stacks_what_can_be_stacked(population: Population) -> None:
     method, alone = method_named("fedface")(), replace(population, clients=((0,),))
     by_batch = method_named("fedavg/private-head")(normalisation="local")
-    in_turn = "one client after another: a local round is more than one step"
+    in_turn, on_cores = (f"{how}: a local round is more than one step" for how in (IN_TURN, ON_CORES))
     assert chosen("auto", method, ONE_STEP, population) == (Stacked, "one step for many clients")
     assert chosen("auto", method, STEPS, population) == (Stacked, in_turn)
+    torch.set_num_threads(2)
+    assert chosen("auto", method, STEPS, population) == (Stacked, on_cores)
+    torch.set_num_threads(1)
     assert chosen("sequential", method, STEPS, population) == (Sequential, "one client after another: asked for")
     assert chosen("auto", method, STEPS, alone) == (Sequential, "one client")
     assert chosen("auto", by_batch, STEPS, population)[0] is Sequential
