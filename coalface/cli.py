@@ -56,7 +56,7 @@ start here
 
 OPTIONAL = {"rich": "progress bars", "matplotlib": "figures in the report"}
 ENGINES = (
-    "sequential: one client at a time, the reference; stacked: many per launch where that is quicker, with the same "
+    "sequential: one client at a time, the reference; stacked: many at a time where that is quicker, with the same "
     "results; auto: stacked for every method that can be; flower-sim: Flower's own, on Ray"
 )
 
