@@ -23,6 +23,7 @@ from coalface.local import Batch, Losses, Trained, train
 from coalface.models.net import Net
 
 AHEAD = 2  # clients a core that are begun before the first of them is asked for: cores wait for nobody
+PIXELS_AT_ONCE = 4_000_000  # of all that train at a time: clients with large steps go fewer at a time, on more cores
 
 _of_this_thread = threading.local()  # a net lends its layers to one call at a time
 
@@ -30,8 +31,10 @@ _of_this_thread = threading.local()  # a net lends its layers to one call at a t
 class OnCores:
     """Threads of this process, for all its rounds."""
 
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
+    def __init__(self, pixels: int) -> None:
+        """Images have so many ``pixels``."""
+        self._pixels = pixels
+        self._pools: dict[int, ThreadPoolExecutor] = {}  # by how many train at a time
 
     def train(self, task: Task, launch: list[Member], weights: list[float] | None) -> After:
         """Train all members. ``weights`` are those of the mean of what they have in common; None keeps all apart."""
@@ -51,16 +54,18 @@ class OnCores:
     def _trained(self, task: Task, launch: list[Member]) -> Iterator[Trained]:
         """In the order of the members, and hardly more of them at a time than there are cores."""
         cores = torch.get_num_threads()
-        at_once = min(cores, len(launch))
+        fit = PIXELS_AT_ONCE // (self._pixels * max(member.width for member in launch))
+        at_once = max(1, min(cores, len(launch), fit))
         if at_once == 1:
             yield from (_train(task, task.net, member) for member in launch)
             return
-        self._pool = self._pool or ThreadPoolExecutor(cores, thread_name_prefix="client")
+        if at_once not in self._pools:
+            self._pools[at_once] = ThreadPoolExecutor(at_once, thread_name_prefix="client")
         begun: deque[Future[Trained]] = deque()
         torch.set_num_threads(1)  # what adds up meanwhile takes no core from those who train
         try:
             for member in launch:
-                begun.append(self._pool.submit(_train_in_thread, cores // at_once, task, member))
+                begun.append(self._pools[at_once].submit(_train_in_thread, cores // at_once, task, member))
                 if len(begun) > AHEAD * at_once:
                     yield begun.popleft().result()
             while begun:

@@ -53,7 +53,7 @@ class Stacked:
         on_gpu = self.device == "cuda"
         self.replay = Replay() if on_gpu else None
         self.tracks = Tracks(self.device) if FORMATIONS[self.device] else None
-        self.on_cores = OnCores()
+        self.on_cores = OnCores(population.faces.size**2)
         self.room: Room | None = None  # measured when the first client is there
 
     def form(self, method: Method, training: Training) -> str:

@@ -80,6 +80,17 @@ def test_hardly_more_clients_are_in_memory_than_there_are_cores(
     assert len(begun) == len(added) == 16 and most <= 2 + 2
 
 
+@pytest.mark.parametrize(("pixels", "at_once"), [(2 * 2 * 256, 2), (3 * 2 * 256 - 1, 2), (100, 1), (10**6, 5)])
+def test_clients_with_large_steps_go_fewer_at_a_time(
+    pixels: int, at_once: int, net: Net, population: Population, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of two images of 16 × 16, on five cores."""
+    monkeypatch.setattr(on_cores, "PIXELS_AT_ONCE", pixels)
+    _, run = finished(net, population, tmp_path, 5)
+    engine: Any = run.engine
+    assert list(engine.on_cores._pools) == ([at_once] if at_once > 1 else [])
+
+
 def test_an_error_says_at_which_client_and_leaves_the_cores_as_they_were(
     net: Net, population: Population, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
