@@ -25,6 +25,7 @@ from coalface.metrics.collapse import mean_cosine, of_every_round
 from coalface.models.net import Net, Weights
 from coalface.normalisation import SharedNormalisation, change, moved, next_step, travelling
 from coalface.received import Received
+from coalface.transfer import sent
 from coalface.wire import Count, Revealed, Summed, sends
 
 MONITORED = 4096  # classes; of more, a sample is looked at: all pairs would cost more than the round
@@ -120,10 +121,10 @@ def known_of(known: Tensor, called: list[int]) -> dict[int, int]:
 
 def with_revealed(server: Server, received: Received, momentum: float) -> Server:
     """The server after its step, and with what clients have just sent; of unit length, whatever they sent."""
-    sent = received.revealed("class_embedding")
+    revealed = received.revealed("class_embedding")
     device = server.class_embeddings.device
-    clients = torch.tensor(list(sent), device=device)
-    rows = torch.stack([embedding.to(device) for embedding in sent.values()])
+    clients = sent(torch.tensor(list(revealed)), device)
+    rows = torch.stack([embedding.to(device) for embedding in revealed.values()])
     step = next_step(received.mean("backbone"), server.last_step, momentum)
     return Server(
         moved(server.backbone, step),

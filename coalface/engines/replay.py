@@ -7,6 +7,7 @@ asks once. What is recorded is the very function that would have been called.
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ class Replay:
         if shapes not in self._recordings:
             return function(inputs)
         recording = self._recordings[shapes]
-        torch._foreach_copy_([leaf for *_, leaf in _each(recording.inputs)], [leaf for *_, leaf in _each(inputs)])
+        _copy(inputs, recording.inputs)
         recording.graph.replay()
         return _copied(recording.outputs)
 
@@ -72,6 +73,17 @@ class Replay:
 
 def _each(groups: Groups) -> Iterator[tuple[str, str, Tensor]]:
     return ((group, name, leaf) for group, leaves in groups.items() for name, leaf in leaves.items())
+
+
+def _copy(given: Groups, held: Groups) -> None:
+    """One launch for all tensors of a dtype: of several dtypes at once it would be one for each tensor."""
+    by_dtype: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
+    for (*_, source), (*_, place) in zip(_each(given), _each(held), strict=True):
+        sources, places = by_dtype[source.dtype]
+        sources.append(source)
+        places.append(place)
+    for sources, places in by_dtype.values():
+        torch._foreach_copy_(places, sources)
 
 
 def _copied(groups: Groups) -> Groups:

@@ -43,7 +43,8 @@ def room_for(task: Task, trained: object, fixed: object, image: Tensor) -> Room:
         return Room(IMAGES[kind], WEIGHTS[kind])
     free = torch.cuda.mem_get_info(image.device)[0]
     free += torch.cuda.memory_reserved(image.device) - torch.cuda.memory_allocated(image.device)
-    each = max(1, bytes_kept(task, trained, fixed, image))
+    one, two = (bytes_kept(task, trained, fixed, image.expand(many, -1, -1, -1)) for many in (1, 2))
+    each = max(1, two - one)  # not the first: with it come copies of the weights in the device's layout
     return Room(max(1, min(IMAGES[kind], int(FOR_IMAGES * free / each))), min(WEIGHTS[kind], int(FOR_WEIGHTS * free)))
 
 
@@ -52,8 +53,8 @@ def room_on_cores() -> Room:
     return Room(sys.maxsize, WEIGHTS["cpu"])
 
 
-def bytes_kept(task: Task, trained: object, fixed: object, image: Tensor) -> int:
-    """What a forward pass of one image keeps for the backward pass, but for the weights themselves."""
+def bytes_kept(task: Task, trained: object, fixed: object, images: Tensor) -> int:
+    """What a forward pass keeps for the backward pass, but for the weights themselves."""
     flat = {name: leaf.detach() for name, leaf in tree.leaves(trained).items()}
     held = {name: leaf if is_statistic(name) else leaf.requires_grad_() for name, leaf in flat.items()}
     weights = {leaf.untyped_storage().data_ptr() for leaf in held.values()}
@@ -65,9 +66,10 @@ def bytes_kept(task: Task, trained: object, fixed: object, image: Tensor) -> int
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    labels, share = torch.zeros(1, dtype=torch.int64, device=image.device), torch.ones(1, device=image.device)
+    labels = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+    share = torch.full(labels.shape, 1 / len(images), device=images.device)
     with torch.autograd.graph.saved_tensors_hooks(noted, lambda tensor: tensor):
-        batch = Batch(image, labels, share > 0)
+        batch = Batch(images, labels, share > 0)
         losses = mean_losses(task.method.objective(task.net, tree.refill(trained, held), fixed, batch), share)
     del losses
     return sum(kept.values())

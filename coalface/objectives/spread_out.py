@@ -31,6 +31,7 @@ STEP = 0.125  # twice as much overshoots the margin; this comes to it from above
 NEAR_ENOUGH = 0.01  # above the margin
 RELEASE_STEPS, RELEASE_RATE, RELEASE_MOMENTUM = 10, 0.01, 0.9
 ITSELF = -2.0  # below every cosine
+FEW = 64  # classes: so few are apart on the host before a GPU has been asked for the first step
 
 Part = slice | Tensor  # of the rows, by place or by number
 
@@ -60,6 +61,11 @@ def by_row(
     the rows come those of whom that is true afterwards.
     """
     restless_C = torch.ones_like(w_CD[:, 0], dtype=torch.bool) if restless_C is None else restless_C
+    if w_CD.is_cuda and len(w_CD) <= FEW:
+        here = by_row(
+            w_CD.cpu(), max_cos, iterations, restless_C=restless_C.cpu(), nearest=nearest, block=block, within=within
+        )
+        return here[0].to(w_CD.device), here[1].to(w_CD.device)
     for _ in range(iterations):
         found = repulsion(w_CD, max_cos, among_C=restless_C, nearest=nearest, block=block)
         near_enough = found.highest <= max_cos + within
@@ -102,7 +108,7 @@ def repulsion(
         raise ValueError(f"block must be at least 1 and nearest at least 0, not {block} and {nearest}")
     looked_at, others = _parts(w_CD, among_C, block)
     pushes, active = torch.zeros_like(w_CD), torch.zeros_like(w_CD[:, 0])
-    highest = w_CD.new_tensor(ITSELF)
+    highest = w_CD.new_full((), ITSELF)
     closest = Nearest(w_CD, min(nearest, len(w_CD) - 1)) if nearest and len(w_CD) > 1 else None
     for number, rows in enumerate(looked_at):
         for columns in [*looked_at[number:], *others]:

@@ -13,14 +13,15 @@ def doubled(given: Groups) -> Groups:
     return {"out": {"y": given["in"]["x"] * 2 + given["in"]["b"]}}
 
 
-def call(replay: Replay, x: list[float], b: float = 1.0) -> Tensor:
+def call(replay: Replay, x: list[float], b: int = 1) -> Tensor:
+    """Of two dtypes."""
     given = {"in": {"x": torch.tensor(x, device="cuda"), "b": torch.tensor(b, device="cuda")}}
     return replay(doubled, given)["out"]["y"]
 
 
 def test_a_replayed_call_sees_its_own_numbers() -> None:
     replay = Replay()
-    first, second = call(replay, [1.0, 2.0]), call(replay, [5.0, 6.0], b=0.0)
+    first, second = call(replay, [1.0, 2.0]), call(replay, [5.0, 6.0], b=0)
     assert first.tolist() == [3.0, 5.0]  # a later call does not write over an earlier one's result
     assert second.tolist() == [10.0, 12.0]
     assert len(replay._recordings) == 1

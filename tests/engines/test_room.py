@@ -34,12 +34,12 @@ def test_bytes_grow_with_the_images_and_weights_are_not_among_them(work: Any) ->
 
 
 def test_a_small_device_takes_fewer_images(work: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    each = bytes_kept(work.task, work.trained, work.fixed, work.images[:1])
+    each, once = 1000, 5_000_000  # bytes for each image, and for the weights in another layout
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (each * 100, 0))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 50 * each)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 30 * each)
-    monkeypatch.setattr(room, "bytes_kept", lambda *_: each)
-    image: Any = SimpleNamespace(device=torch.device("cuda"))
+    monkeypatch.setattr(room, "bytes_kept", lambda task, trained, fixed, images: once + each * len(images))
+    image: Any = SimpleNamespace(device=torch.device("cuda"), expand=lambda many, *_: range(many))
     # 100 are free, and 20 of what this process holds is unused: 0.4 × 120 images, 0.05 × 120 for weights.
     assert room_for(work.task, work.trained, work.fixed, image) == Room(48, 6 * each)
     assert room_for(work.task, work.trained, work.fixed, work.images[:1]) == Room(128, 256 << 20)

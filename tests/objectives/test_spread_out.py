@@ -195,6 +195,18 @@ def test_of_many_classes_a_few_are_looked_at(nearest: int, monkeypatch: pytest.M
     assert torch.equal(some.active, whole.active) and float(some.highest) == float(whole.highest)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="about a GPU")
+@pytest.mark.parametrize("classes", [8, 2 * spread_out.FEW])
+def test_a_gpu_has_the_hosts_rows(classes: int) -> None:
+    w = around_one_point(classes, 0.9).double()
+    there, restless = by_row(w.cuda(), MARGIN, 5)
+    here, restless_here = by_row(w, MARGIN, 5)
+    assert there.is_cuda
+    assert restless.is_cuda
+    torch.testing.assert_close(there.cpu(), here)
+    assert torch.equal(restless.cpu(), restless_here)
+
+
 def test_where_nothing_has_moved_nothing_is_looked_at() -> None:
     w = pair(0.9)  # too close, but nobody says so
     spread, restless = by_row(w, MARGIN, 5, restless_C=torch.zeros(2, dtype=torch.bool))
