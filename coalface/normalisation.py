@@ -32,9 +32,9 @@ def travelling(weights: Weights, way: Normalisation) -> Weights:
 
 
 def moved(weights: Weights, by: Weights) -> Weights:
-    """Weights plus a change; statistics that did not travel stay."""
-    statistics = _sums(weights.statistics, by.statistics) if by.statistics else weights.statistics
-    return Weights(_sums(weights.parameters, by.parameters), statistics)
+    """Weights plus a change, laid out in memory as this is; statistics that did not travel stay."""
+    statistics = _sums(by.statistics, weights.statistics) if by.statistics else weights.statistics
+    return Weights(_sums(by.parameters, weights.parameters), statistics)
 
 
 def next_step(mean: Weights, last: Weights | None, momentum: float) -> Weights:

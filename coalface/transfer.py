@@ -6,6 +6,12 @@ import torch
 from torch import Tensor
 
 SMALL = 64 << 10  # bytes: of a block of so many or fewer CUDA itself takes a copy at once, and returns
+FEW = 64  # rows
+
+
+def at_hand(rows: Tensor) -> Tensor:
+    """On the host, if they are few: it is through with dozens of small operations before a GPU has been asked."""
+    return rows.cpu() if len(rows) <= FEW else rows
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:

@@ -25,7 +25,7 @@ from coalface.metrics.collapse import mean_cosine, of_every_round
 from coalface.models.net import Net, Weights
 from coalface.normalisation import SharedNormalisation, change, moved, next_step, travelling
 from coalface.received import Received
-from coalface.transfer import sent
+from coalface.transfer import at_hand, sent
 from coalface.wire import Count, Revealed, Summed, sends
 
 MONITORED = 4096  # classes; of more, a sample is looked at: all pairs would cost more than the round
@@ -104,7 +104,7 @@ class RevealedEmbedding(Method):
         known = server.known.nonzero().flatten()
         if len(known) < 2:
             return {}
-        rows = server.class_embeddings[known[:: ceil(len(known) / MONITORED)]]
+        rows = at_hand(server.class_embeddings[known[:: ceil(len(known) / MONITORED)]])
         if len(rows) < len(known):  # the highest cosine of a sample would say little of the highest of all
             return {"class_mean_cosine": mean_cosine(rows)}
         mean, highest, rank = of_every_round(rows)

@@ -14,7 +14,7 @@ from torch.func import vmap
 from coalface import tree
 from coalface.data.population import Population
 from coalface.engines.engine import Task
-from coalface.engines.launch import After, Member, alike, client_losses, laid, stacked
+from coalface.engines.launch import After, Leaves, Member, alike, client_losses, laid, stacked
 from coalface.engines.replay import Groups, Replay
 from coalface.local import is_statistic
 from coalface.transfer import sent
@@ -31,6 +31,8 @@ def one_step(
     draws = [next(member.draws(task.training)) for member in launch]
     batch = laid(launch, draws, population, multiple=width if replay else 1)
     common = {name: leaf.detach() for name, leaf in tree.leaves(first.trained).items() if name not in first.own}
+    if batch.images.is_cuda:
+        common = task.net.laid_out(common, "cuda")  # and so they come back, and stay: it is done once
     own = stacked([member.own for member in launch])
     same = alike([member.read for member in launch])
     fixed = stacked([member.read for member in launch], but=same)
@@ -48,14 +50,10 @@ def one_step(
         )
         total = (batch["weights"] * losses["loss"]).sum()
         gradients = torch.autograd.grad(total, list(learnt.values()), allow_unused=True)
-        moved = common | own
-        for (name, leaf), gradient in zip(learnt.items(), gradients, strict=True):
-            if gradient is None:
-                continue
-            if name in own:  # its own tensor is in its own loss only: undo the weight that this loss has in the mean
-                gradient = gradient / batch["weights"].reshape(-1, *[1] * (gradient.ndim - 1))  # noqa: PLW2901
-            step = gradient + decay * leaf.detach() if decay else gradient
-            moved[name] = leaf.detach() - batch["rate"] * step
+        found = {n: gradient for n, gradient in zip(learnt, gradients, strict=True) if gradient is not None}
+        for name in own.keys() & found.keys():  # it is in its own loss only: undo the weight that this has in the mean
+            found[name] = found[name] / batch["weights"].reshape(-1, *[1] * (found[name].ndim - 1))
+        moved = common | own | _stepped({n: learnt[n].detach() for n in found}, found, batch["rate"], decay)
         return {"moved": moved, "losses": {part: value.detach() for part, value in losses.items()}}
 
     device = batch.images.device
@@ -76,3 +74,17 @@ def one_step(
         after["losses"],
         [member.width for member in launch],
     )
+
+
+def _stepped(leaves: Leaves, gradients: Leaves, rate: Tensor, decay: float) -> Leaves:
+    """A plain step of all: a launch for each operation, if all lie alike in memory, and not for each tensor."""
+    before = list(leaves.values())
+    steps = [_lying_like(leaf, gradients[name]) for name, leaf in leaves.items()]
+    if decay:
+        steps = list(torch._foreach_add(steps, torch._foreach_mul(before, decay)))
+    after = torch._foreach_sub(before, torch._foreach_mul(steps, rate.to(before[0].dtype)))
+    return dict(zip(leaves, after, strict=True))
+
+
+def _lying_like(leaf: Tensor, gradient: Tensor) -> Tensor:
+    return gradient if gradient.stride() == leaf.stride() else torch.empty_like(leaf).copy_(gradient)

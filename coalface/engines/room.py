@@ -13,7 +13,7 @@ from coalface import tree
 from coalface.engines.engine import Task
 from coalface.local import Batch, is_statistic, mean_losses
 
-IMAGES = {"cuda": 512, "cpu": 128}  # more makes no device faster, and what comes before the first launch longer
+IMAGES = {"cuda": 1024, "cpu": 128}  # more makes no device faster, and what comes before the first launch longer
 WEIGHTS = {"cuda": 4 << 30, "cpu": 256 << 20}  # bytes of stacked weights; gradients and momentum take as much each
 FOR_IMAGES = 0.4  # of the free memory: two launches overlap, and a backward pass needs more than what it reads
 FOR_WEIGHTS = 0.05

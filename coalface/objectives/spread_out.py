@@ -27,11 +27,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from coalface.transfer import at_hand
+
 STEP = 0.125  # twice as much overshoots the margin; this comes to it from above, from any cosine up to 0.99
 NEAR_ENOUGH = 0.01  # above the margin
 RELEASE_STEPS, RELEASE_RATE, RELEASE_MOMENTUM = 10, 0.01, 0.9
 ITSELF = -2.0  # below every cosine
-FEW = 64  # classes: so few are apart on the host before a GPU has been asked for the first step
 
 Part = slice | Tensor  # of the rows, by place or by number
 
@@ -61,11 +62,7 @@ def by_row(
     the rows come those of whom that is true afterwards.
     """
     restless_C = torch.ones_like(w_CD[:, 0], dtype=torch.bool) if restless_C is None else restless_C
-    if w_CD.is_cuda and len(w_CD) <= FEW:
-        here = by_row(
-            w_CD.cpu(), max_cos, iterations, restless_C=restless_C.cpu(), nearest=nearest, block=block, within=within
-        )
-        return here[0].to(w_CD.device), here[1].to(w_CD.device)
+    where, w_CD, restless_C = w_CD.device, at_hand(w_CD), at_hand(restless_C)
     for _ in range(iterations):
         found = repulsion(w_CD, max_cos, among_C=restless_C, nearest=nearest, block=block)
         near_enough = found.highest <= max_cos + within
@@ -75,7 +72,7 @@ def by_row(
         gradient = 4 * found.push / found.active.clamp(min=1)[:, None]
         moved = F.normalize(w_CD - STEP * _tangent(gradient, w_CD), dim=1)
         w_CD = torch.where(near_enough | ~restless_C[:, None], w_CD, moved)
-    return w_CD, restless_C
+    return w_CD.to(where), restless_C.to(where)
 
 
 def by_sum(w_CD: Tensor, max_cos: float, step: float, *, nearest: int = 0, block: int = 4096) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 from coalface.metrics.collapse import max_cosine, mean_cosine
 from coalface.objectives import spread_out
 from coalface.objectives.spread_out import by_mean, by_row, by_sum, repulsion
+from coalface.transfer import FEW
 
 MARGIN = 0.3
 
@@ -196,7 +197,7 @@ def test_of_many_classes_a_few_are_looked_at(nearest: int, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="about a GPU")
-@pytest.mark.parametrize("classes", [8, 2 * spread_out.FEW])
+@pytest.mark.parametrize("classes", [8, 2 * FEW])
 def test_a_gpu_has_the_hosts_rows(classes: int) -> None:
     w = around_one_point(classes, 0.9).double()
     there, restless = by_row(w.cuda(), MARGIN, 5)
