@@ -31,7 +31,7 @@ from coalface.protocols.leave_one_out import Scored, Scorer, judge, scored
 from coalface.report.detection_page import page
 from coalface.report.progress import Progress
 from coalface.report.tables import markdown_table
-from coalface.stages import EngineName, Remote, Stages, models
+from coalface.stages import EngineName, Remote, Stages, models, own_model
 from coalface.store import Stage, explained, write_atomically
 
 RATES = ("hter", "eer", "auc")
@@ -139,13 +139,13 @@ class Detection:
 
         Without a stage the centres' own detectors are elsewhere, and the server's is all that there is.
         """
-        several = models(method, server, stage)
         if not method.personal or stage is None:
-            return [self._judged(several, self.dev(), replicates)]
-        names = list(self.world.dev)
-        alone = zip([names[centre] for centre in stage.private.clients()], several, strict=True)
-        # A centre on its own has nobody else's recordings to find a threshold with.
-        return [self._judged([model], {name: self.dev()[name]}, replicates) for name, model in alone]
+            return [self._judged(models(method, server, stage), self.dev(), replicates)]
+        names, judged = list(self.world.dev), []
+        for centre in stage.private.clients():
+            alone = {names[centre]: self.dev()[names[centre]]}  # nobody else's recordings to find a threshold with
+            judged.append(self._judged([own_model(method, server, stage, centre)], alone, replicates))
+        return judged
 
     def dev(self) -> dict[str, Recordings]:
         """The centres' recordings that thresholds come from; at home, of people who are not in the home's frames."""

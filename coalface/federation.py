@@ -48,6 +48,10 @@ class Rounds:
         if min(self.deadline, self.max_norm, self.evaluate_every) < 0:
             raise ValueError("deadline, max_norm and evaluate_every cannot be negative; 0 switches them off")
 
+    def needed(self, cohort: int) -> int:
+        """How many of a cohort are its quorum."""
+        return ceil(self.quorum * cohort - 1e-9)  # 0.55 · 100 is a little more than 55
+
 
 @dataclass(frozen=True)
 class ClientRecord:
@@ -163,7 +167,7 @@ class Federation:
         gathered = gathering.close()
         received = gathered.received
         counted = len(received.clients) if received else 0
-        void = received is None or counted < ceil(self.rules.quorum * len(cohort))
+        void = received is None or counted < self.rules.needed(len(cohort))
         after = server if received is None or void else self.method.server_round(server, received)
         rows = [_row(task, gathering.told(reply), outcome) for reply, outcome in replies]
         seconds = time.perf_counter() - began

@@ -20,6 +20,11 @@ Normalisation = Literal["frozen", "average", "local"]
 SharedNormalisation = Literal["frozen", "average"]  # of methods that keep no statistics on a client
 
 
+def by_batch(way: Normalisation, images: Tensor) -> bool:
+    """Whether these images are normalised by statistics of their own. A single one, left over in an epoch, has none."""
+    return way != "frozen" and len(images) > 1
+
+
 def change(before: Weights, after: Weights, way: Normalisation) -> Weights:
     """after − before, of what travels: the parameters, and the statistics only where they are averaged."""
     statistics = _differences(after.statistics, before.statistics) if way == "average" else {}

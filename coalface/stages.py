@@ -196,5 +196,10 @@ def models(method: Method, server: Any, stage: Stage | None) -> list[Weights]:
     if method.generic or stage is None:
         return method.ensemble(server)
     clients = stage.private.clients()
-    chosen = clients[:: max(1, len(clients) // PERSONAL_MODELS)][:PERSONAL_MODELS]
-    return [method.embedder(server, stage.private.load(client, 1 << 62)) for client in chosen]
+    many = min(len(clients), PERSONAL_MODELS)
+    return [own_model(method, server, stage, clients[len(clients) * number // many]) for number in range(many)]
+
+
+def own_model(method: Method, server: Any, stage: Stage, client: int) -> Weights:
+    """What a client of this process ends with."""
+    return method.embedder(server, stage.private.load(client, 1 << 62))

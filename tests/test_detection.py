@@ -57,6 +57,14 @@ def test_a_run_stands_between_its_ends(tmp_path: Path) -> None:
     assert origins == [f"EER on frames of dev of {centre}" for centre in "OCI"]  # a centre alone has its own threshold
 
 
+def test_each_of_many_centres_has_a_detector_of_its_own(tmp_path: Path) -> None:
+    """More than the few clients' own models that stand for all where faces are recognised."""
+    data = replace(SMALL.data, centres=tuple("ABCDEFGHJ"))
+    result = executed(replace(SMALL, data=data, rounds=Rounds(rounds=1), ends=("single",)), tmp_path)
+    origins = [row["frame"]["threshold_origin"] for row in result["metrics"]["single"]]
+    assert origins == [f"EER on frames of dev of {centre}" for centre in "ABCDEFGHJ"]
+
+
 def test_at_home_other_statistics_judge_the_same_detector(tmp_path: Path) -> None:
     sent, home = (executed(replace(SMALL, at_home=here), tmp_path / str(here)) for here in (False, True))
     assert sent["checkpoint_sha256"] == home["checkpoint_sha256"] and home["title"] == "fedpad at home, O&C&I → M"

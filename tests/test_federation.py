@@ -170,6 +170,11 @@ def test_an_error_in_a_client_says_where(run: SmallRun) -> None:
     assert error.value.__notes__ == ["in round 1 of client 4, 4 images"]
 
 
+@pytest.mark.parametrize(("quorum", "cohort", "needed"), [(0.5, 5, 3), (0.55, 100, 55), (0.56, 25, 14), (1.0, 7, 7)])
+def test_how_many_are_a_quorum(quorum: float, cohort: int, needed: int) -> None:
+    assert Rounds(quorum=quorum).needed(cohort) == needed
+
+
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"quorum": 0.0}, {"quorum": 1.5}, {"deadline": -1.0}])
 def test_bad_rules_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError):

@@ -36,7 +36,7 @@ from coalface.local import Batch, Losses, slowed
 from coalface.method import Local, Method, Types
 from coalface.metrics.collapse import of_every_round
 from coalface.models.net import Net, Weights
-from coalface.normalisation import SharedNormalisation, change, moved, next_step, travelling
+from coalface.normalisation import SharedNormalisation, by_batch, change, moved, next_step, travelling
 from coalface.received import Received
 from coalface.wire import Count, Summed, SummedInGroup, sends
 
@@ -256,7 +256,7 @@ class Chorus(Method):
         return Local(Trained(broadcast.backbone, embedding, noise, parts.to(embedding)), fixed)
 
     def objective(self, net: Net, trained: Trained, fixed: Fixed, batch: Batch) -> Losses:
-        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        features = net(trained.backbone, batch.images, batch_statistics=by_batch(self.normalisation, batch.images))
         return self.among_choirs(F.normalize(features, dim=1), trained, fixed)
 
     def among_choirs(self, features: Tensor, trained: Trained, fixed: Fixed) -> Losses:

@@ -24,6 +24,7 @@ from coalface.local import Batch, Losses
 from coalface.method import Local, Types
 from coalface.models.head import mapped
 from coalface.models.net import Net, Weights
+from coalface.normalisation import by_batch
 from coalface.objectives.one_vs_all import one_vs_all
 
 
@@ -76,12 +77,14 @@ class ChorusPersonal(Chorus):
         return Local(trained, sung.fixed)
 
     def objective(self, net: Net, trained: Any, fixed: Fixed, batch: Batch) -> Losses:
-        raw = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        raw = net(trained.backbone, batch.images, batch_statistics=by_batch(self.normalisation, batch.images))
         features = F.normalize(raw, dim=1)
         losses = self.among_choirs(features, trained, fixed)
         heard = ((fixed.heard == 1) & (fixed.own == 0)).to(features.dtype)  # [choirs]
         strangers = self._is_it_me(fixed.chords[:, 0], trained, label=1)  # [choirs]
         custom = self._is_it_me(features, trained, label=0) + (heard * strangers).sum() / heard.sum().clamp(min=1)
+        if self.enrol_first:
+            custom = custom * fixed.heard.min()
         return {**losses, "loss": losses["loss"] + self.customise * custom, "custom": custom}
 
     def _is_it_me(self, features: Tensor, trained: Trained, label: int) -> Tensor:

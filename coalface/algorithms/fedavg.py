@@ -27,7 +27,7 @@ from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
-from coalface.normalisation import SharedNormalisation, at_client, change, moved, travelling
+from coalface.normalisation import SharedNormalisation, at_client, by_batch, change, moved, travelling
 from coalface.objectives.margin_softmax import margin_softmax
 from coalface.objectives.positive_hinge import positive_hinge
 from coalface.received import Received
@@ -84,7 +84,7 @@ class SharedHead(Method):
         return Local(self.Trained(broadcast.backbone, broadcast.head), fixed=faces.classes)
 
     def objective(self, net: Net, trained: Trained, fixed: Tensor, batch: Batch) -> Losses:
-        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        features = net(trained.backbone, batch.images, batch_statistics=by_batch(self.normalisation, batch.images))
         return {"loss": margin_softmax(features, trained.head, fixed[batch.labels], self.scale, self.margin)}
 
     def upload(self, broadcast: Broadcast, trained: Trained, faces: ClientFaces) -> Upload:
@@ -129,7 +129,7 @@ class PrivateHead(BackboneOnly):
         return Local(self.Trained(at_client(broadcast.backbone, private.statistics), private.head))
 
     def objective(self, net: Net, trained: Trained, fixed: None, batch: Batch) -> Losses:
-        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        features = net(trained.backbone, batch.images, batch_statistics=by_batch(self.normalisation, batch.images))
         return {"loss": margin_softmax(features, trained.head, batch.labels, self.scale, self.margin)}
 
     def keep(self, trained: Trained) -> Private:
@@ -166,7 +166,7 @@ class PositiveOnly(BackboneOnly):
         return Local(self.Trained(broadcast.backbone, embedding))
 
     def objective(self, net: Net, trained: Trained, fixed: None, batch: Batch) -> Losses:
-        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        features = net(trained.backbone, batch.images, batch_statistics=by_batch(self.normalisation, batch.images))
         loss, dead = positive_hinge(features, trained.class_embedding, self.target)
         return {"loss": loss, "dead_hinge": dead}
 

@@ -26,6 +26,7 @@ from coalface.data.population import ClientFaces
 from coalface.local import Batch, Losses
 from coalface.method import Local
 from coalface.models.net import Net
+from coalface.normalisation import by_batch
 from coalface.objectives import spread_out
 from coalface.objectives.positive_hinge import positive_hinge
 from coalface.received import Received
@@ -60,7 +61,7 @@ class FedAwS(RevealedEmbedding):
         return Local(self.trained_from(net, broadcast, faces))
 
     def objective(self, net: Net, trained: Trained, fixed: None, batch: Batch) -> Losses:
-        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        features = net(trained.backbone, batch.images, batch_statistics=by_batch(self.normalisation, batch.images))
         loss, dead = positive_hinge(features, trained.class_embedding, self.target)
         return {"loss": loss, "dead_hinge": dead}
 

@@ -27,7 +27,7 @@ from coalface.local import Batch, Losses
 from coalface.method import Local, Method, Types
 from coalface.models.head import affine_identity, mapped
 from coalface.models.net import Net, Weights
-from coalface.normalisation import SharedNormalisation, change, moved, travelling
+from coalface.normalisation import SharedNormalisation, by_batch, change, moved, travelling
 from coalface.objectives.contrastive import contrastive
 from coalface.objectives.margin_softmax import margin_softmax
 from coalface.objectives.one_vs_all import one_vs_all
@@ -150,7 +150,7 @@ class FedFR(Method):
 
     def objective(self, net: Net, trained: Trained, fixed: Fixed | None, batch: Batch) -> Losses:
         labels, own = batch.labels, len(trained.proxies)  # labels from ``own`` on are public people's
-        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        features = net(trained.backbone, batch.images, batch_statistics=by_batch(self.normalisation, batch.images))
         everyone = torch.cat([trained.proxies, trained.public_proxies])
         parts = {"cosface": margin_softmax(features, everyone, labels, self.scale, self.margin)}
         loss = parts["cosface"]

@@ -22,7 +22,7 @@ from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
-from coalface.normalisation import SharedNormalisation, change, moved, travelling
+from coalface.normalisation import SharedNormalisation, by_batch, change, moved, travelling
 from coalface.objectives.intra_subject import intra_subject, intra_subject_as_printed, same_person, soft_labels
 from coalface.received import Received
 from coalface.wire import Count, Summed, sends
@@ -105,9 +105,9 @@ class FedFS(Method):
         return Local(Trained(broadcast.backbone, broadcast.projection, own.backbone, own.projection), fixed=psi)
 
     def objective(self, net: Net, trained: Trained, fixed: Weights, batch: Batch) -> Losses:
-        by_batch = self.normalisation != "frozen"
-        r = net(trained.personal, batch.images, batch_statistics=by_batch)
-        q = net(trained.backbone, batch.images, batch_statistics=by_batch)
+        several = by_batch(self.normalisation, batch.images)
+        r = net(trained.personal, batch.images, batch_statistics=several)
+        q = net(trained.backbone, batch.images, batch_statistics=several)
         v, z, among = net(fixed, batch.images), r + q, same_person(batch.labels, batch.real)
         if self.loss == "printed":
             taught = intra_subject_as_printed(z, v, among, self.gamma, self.sharpen)

@@ -23,6 +23,7 @@ from coalface.data.population import ClientFaces
 from coalface.local import Batch, Losses, slowed
 from coalface.method import Local, Types
 from coalface.models.net import Net
+from coalface.normalisation import by_batch
 from coalface.received import Received
 from coalface.wire import sends
 
@@ -116,7 +117,7 @@ class FedFV(RevealedEmbedding):
 
     def objective(self, net: Net, trained: Trained, fixed: Tensor, batch: Batch) -> Losses:
         features = F.normalize(
-            net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen"), dim=1
+            net(trained.backbone, batch.images, batch_statistics=by_batch(self.normalisation, batch.images)), dim=1
         )
         own = features @ F.normalize(slowed(trained.class_embedding, self.embedding_rate), dim=0)
         absent = (fixed == 0).all(dim=1)  # without any equivalent the softmax has one class: loss and gradient are 0

@@ -22,7 +22,7 @@ from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
-from coalface.normalisation import SharedNormalisation, change, moved, travelling
+from coalface.normalisation import SharedNormalisation, by_batch, change, moved, travelling
 from coalface.received import Received
 from coalface.wire import Count, Summed, sends
 
@@ -97,7 +97,7 @@ class FedUV(Method):
         return Local(Trained(broadcast.backbone, broadcast.code_head, private.codeword), fixed=private.codeword)
 
     def objective(self, net: Net, trained: Trained, fixed: Tensor, batch: Batch) -> Losses:
-        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        features = net(trained.backbone, batch.images, batch_statistics=by_batch(self.normalisation, batch.images))
         return towards(features, trained.code_head, fixed)
 
     def upload(self, broadcast: Broadcast, trained: Trained, faces: ClientFaces) -> Upload:

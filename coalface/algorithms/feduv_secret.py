@@ -25,7 +25,7 @@ from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
-from coalface.normalisation import SharedNormalisation, change, moved, travelling
+from coalface.normalisation import SharedNormalisation, by_batch, change, moved, travelling
 from coalface.received import Received
 from coalface.wire import sends
 
@@ -83,7 +83,7 @@ class SecretFedUV(Method):
         return Local(Trained(broadcast.backbone, private.codeword), fixed)
 
     def objective(self, net: Net, trained: Trained, fixed: Fixed, batch: Batch) -> Losses:
-        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        features = net(trained.backbone, batch.images, batch_statistics=by_batch(self.normalisation, batch.images))
         return towards(features, fixed.code_head, fixed.codeword)
 
     def upload(self, broadcast: Broadcast, trained: Trained, faces: ClientFaces) -> Upload:

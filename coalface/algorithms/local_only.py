@@ -79,7 +79,8 @@ class LocalOnly(Method):
         return Local(Trained(broadcast.backbone, head.to(faces.labels.device)))
 
     def objective(self, net: Net, trained: Trained, fixed: None, batch: Batch) -> Losses:
-        features = net(trained.backbone, batch.images, batch_statistics=self.batch_statistics)
+        several = self.batch_statistics and len(batch.labels) > 1  # one image has no statistics
+        features = net(trained.backbone, batch.images, batch_statistics=several)
         if len(trained.head) == 1:
             return {"loss": positive_hinge(features, trained.head[0], self.target)[0]}
         return {"loss": margin_softmax(features, trained.head, batch.labels, self.scale, self.margin)}

@@ -24,7 +24,7 @@ from coalface.data.population import ClientFaces, Population
 from coalface.local import Batch, Losses
 from coalface.method import Local, Method, Types
 from coalface.models.net import Net, Weights
-from coalface.normalisation import SharedNormalisation, change, moved, travelling
+from coalface.normalisation import SharedNormalisation, by_batch, change, moved, travelling
 from coalface.objectives.positive_hinge import positive_hinge
 from coalface.received import Received
 from coalface.wire import Count, Summed, sends
@@ -84,7 +84,7 @@ class RandomTargets(Method):
         return Local(Trained(broadcast.backbone), fixed=broadcast.target)
 
     def objective(self, net: Net, trained: Trained, fixed: Tensor, batch: Batch) -> Losses:
-        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        features = net(trained.backbone, batch.images, batch_statistics=by_batch(self.normalisation, batch.images))
         loss, dead = positive_hinge(features, fixed, self.target)
         return {"loss": loss, "dead_hinge": dead}
 
@@ -131,7 +131,7 @@ class SecretTargets(BackboneOnly):
         return Local(self.Trained(broadcast.backbone, private.target), fixed=private.target)
 
     def objective(self, net: Net, trained: Trained, fixed: Tensor, batch: Batch) -> Losses:
-        features = net(trained.backbone, batch.images, batch_statistics=self.normalisation != "frozen")
+        features = net(trained.backbone, batch.images, batch_statistics=by_batch(self.normalisation, batch.images))
         loss, dead = positive_hinge(features, fixed, self.target)
         return {"loss": loss, "dead_hinge": dead}
 

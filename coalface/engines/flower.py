@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import ceil
 from typing import Any, Protocol
 
 from flwr.app import Message
@@ -116,7 +115,7 @@ class Flower:
 
     def _wait_for(self, cohort: Sequence[int]) -> None:
         """Until everybody is there at the very first, later until a quorum is; for as long as patience lasts."""
-        needed = ceil(self.rules.quorum * len(cohort)) if self._met else len(cohort)
+        needed = self.rules.needed(len(cohort)) if self._met else len(cohort)
         ends = time.monotonic() + self.patience
         while len(self._present().keys() & {self.nodes[client] for client in cohort}) < needed:
             if time.monotonic() > ends:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, exp, sqrt
+from math import exp, sqrt
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -151,7 +151,7 @@ class PrivateGathering:
         """The sums with their noise, and what they have told by now."""
         sums, gathered = self.sums, self.inner.close()
         received = gathered.received
-        if received is None or len(received.clients) < ceil(sums.rounds.quorum * self.cohort):
+        if received is None or len(received.clients) < sums.rounds.needed(self.cohort):
             return Gathered(None)
         seed = sums.machines.secret if sums.machines else self.task.seed
         luck = seeding.generator(seed, "noise", self.task.round, self.task.attempt)

@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -176,7 +175,7 @@ class SecureGathering:
 
     def _unmasked(self) -> Total:
         survivors = self.server.survivors()
-        needed = max(self.layout.survivors, ceil(self.rounds.quorum * len(self.cohort)))
+        needed = max(self.layout.survivors, self.rounds.needed(len(self.cohort)))
         if len(survivors.clients) < needed:  # of those who were called, not only of those who sent keys
             raise TooFew(f"{len(survivors.clients)} clients sent a vector, and {needed} must")
         agreed = self._asked("agree", survivors.clients, survivors, self.server.agreed)

@@ -119,7 +119,7 @@ def identify_as_released(
     The gallery keeps the lengths that the means have.
     """
     rows = max(1, block_scores // len(gallery))
-    ranks = [math.ceil(fpir * (len(own) + len(others))) for fpir in fpirs]
+    ranks = [math.ceil(fpir * (len(own) + len(others)) - 1e-9) for fpir in fpirs]
     people = torch.arange(len(gallery), device=gallery.device)
     right, wrong = [], gallery.new_empty(0)
     for block, whose in zip(unit_rows(own).split(rows), labels.to(people.device).split(rows), strict=True):

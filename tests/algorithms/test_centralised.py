@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from coalface import wire
 from coalface.algorithms.centralised import Centralised, Collected
 from coalface.data.population import Population
-from tests.conftest import noise_population
+from coalface.federation import Rounds
+from coalface.local import Training
+from coalface.models.net import Net
+from tests.conftest import SmallRun, noise_population
 
 
 def test_faces_that_were_collected_are_the_population_again() -> None:
@@ -25,3 +30,12 @@ def test_people_that_are_not_numbered_as_they_must_be_are_refused(people: list[i
     images = torch.zeros(len(people), 3, 16, 16, dtype=torch.uint8)
     with pytest.raises(wire.Refused, match="numbered from 0"):
         Centralised().assembled([Collected(images, torch.tensor(people, dtype=torch.int64))])
+
+
+def test_an_image_that_is_left_over_is_normalised_by_running_statistics(tmp_path: Path) -> None:
+    """Nine images in batches of four: the last one has no statistics of its own."""
+    net, people = Net("tiny_bn", embedding=8, size=16), noise_population(clients=3, images=3)
+    run = SmallRun(Centralised(normalisation="average"), net, people, tmp_path, Training(rate=0.01, batch=4))
+    run.run(Rounds(rounds=1))
+    (row,) = run.stage.ledger()
+    assert (row["images"], row["outcome"]) == (9, "counted")

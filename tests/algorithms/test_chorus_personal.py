@@ -68,6 +68,17 @@ def test_nothing_more_travels_and_the_rest_stays(net: Net, tmp_path: Path) -> No
     assert run.method.head(server) is None and run.method.embedder(server) is server.backbone
 
 
+def test_while_choirs_enrol_nobody_trains(net: Net, tmp_path: Path) -> None:
+    """Two choirs, one a round: two rounds enrol, and the third trains."""
+    run = small(ChorusPersonal(enrol_first=True), net, tmp_path)
+    begun = run.begin().backbone.parameters
+    stood = [
+        torch.equal(run.run(Rounds(rounds=n, cohort=4)).backbone.parameters["0.weight"], begun["0.weight"])
+        for n in (2, 3)
+    ]
+    assert stood == [True, False]
+
+
 def test_mixtures_are_refused() -> None:
     with pytest.raises(ValueError, match="looks like nobody"):
         ChorusPersonal(parts=16)

@@ -82,6 +82,13 @@ def test_the_release_counts_otherwise() -> None:
     assert short[0].tpir == 0.25  # lengths count here: person 0 scores a tenth
 
 
+def test_a_rank_is_not_one_too_high_by_rounding() -> None:
+    """0.07 · 100 is a little more than 7: the threshold is still the seventh highest of 100 wrong comparisons."""
+    gallery, own, labels, strangers = at(0), at(10), torch.tensor([0]), at(*range(50, 149))
+    (found,) = identify_as_released(gallery, own, labels, strangers, [0.07])
+    assert found.threshold == pytest.approx(math.cos(math.radians(56)))
+
+
 def test_auroc_against_the_enrolled_by_hand() -> None:
     """One person at 0°; own probes 10° and 50° away, strangers 30° and 90°: three of four comparisons in order."""
     assert enrolled_auc(at(0), at(10, 50), torch.tensor([0, 0]), at(30, 90)) == 0.75
