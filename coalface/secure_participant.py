@@ -42,6 +42,7 @@ class SecureParticipant:
         self.directory = read_members(Path(client.members))
         self._session: Session | None = None
         self._opening = Opening(b"", 0, (), ())
+        self._begun = SecureTerms(), NoiseTerms()  # what the session began with
 
     def take(self, step: str, terms: Terms, folder: Path, data: bytes) -> bytes:
         """A step by its name."""
@@ -62,7 +63,7 @@ class SecureParticipant:
             )
         if self.directory.get(terms.client) != self.key.public:
             raise Refusal(f"this client is not number {terms.client} in its list of members")
-        self._session, self._opening = None, decode(Opening, data)
+        self._session, self._opening, self._begun = None, decode(Opening, data), (secure, terms.noise)
         if self._opening.group:
             mine = terms.method.groups(terms.client, len(self.directory))
             _stay_in_groups(folder / "groups.json", mine, self._opening.group)
@@ -84,6 +85,8 @@ class SecureParticipant:
     def mask(self, terms: Terms, upload: wire.Upload, sealed: bytes) -> bytes:
         """The upload under masks, with what it reveals beside it; OutOfRange if a number does not fit."""
         opening, session, secure = self._opening, self._in_session(), terms.secure
+        if (secure, terms.noise) != self._begun:
+            raise Refusal(f"the session began under {self._begun}, and now it would be {(secure, terms.noise)}")
         layout = UploadLayout(
             upload,
             opening.cohort,
@@ -92,6 +95,8 @@ class SecureParticipant:
             secure.most_images,
             rules_of(secure).needed(opening.cohort),
             share_of(terms.noise),
+            # Not by what the server says of the cohort and its groups: it could call them large, and shares small.
+            among=(session.fewest, len(opening.group)),
         )
         masked = session.mask(decode(Inbox, sealed), *layout.vectors(upload, {}, session.me))
         return encode(Sent(masked, wire.encode_fields(upload, layout.revealed)))

@@ -62,6 +62,9 @@ class Remote(Protocol):
     def engine(self, run: Run | DetectionRun, stage: Stage, population: Population) -> Engine:
         """The engine that calls them; ``population`` is the roster, with what is public before the first round."""
 
+    def seed(self, run: Run | DetectionRun, stage: Stage) -> int:
+        """Of the server's own choices, whom to call above all."""
+
     def sums(self, run: Run | DetectionRun, engine: Engine, stage: Stage) -> Sums | None:
         """How their uploads are summed, going on from the stage's records; None adds them up in the open."""
 
@@ -144,7 +147,7 @@ class Stages:
             engine,
             rules,
             training,
-            self.run.seed,
+            remote.seed(self.run, stage) if remote else self.run.seed,
             stage,
             evaluate=lambda server: self.scores(method, server, here),
             sums=sums,

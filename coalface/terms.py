@@ -14,7 +14,7 @@ from coalface.method import Method
 from coalface.models.detector import detector
 from coalface.models.net import Net
 
-PROTOCOL = 3  # counts up when messages change
+PROTOCOL = 4  # counts up when messages change
 MOST_CLASSES = 10_000_000  # the shapes of a broadcast may grow with them
 
 

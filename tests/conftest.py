@@ -133,6 +133,7 @@ class SmallRun:
         self.stage = Stage(folder, method.types.server, method.types.private, "small", torch.device("cpu"))
         self.engine = Sequential(self.population, self.stage.private)
         self.sums: Sums | None = None
+        self.seed = 0
 
     def run(self, rules: Rounds, stop_after: int | None = None) -> object:
         federation = Federation(
@@ -142,7 +143,7 @@ class SmallRun:
             self.engine,
             rules,
             self.training,
-            0,
+            self.seed,
             self.stage,
             lambda server: {},
             self.sums,

@@ -66,6 +66,12 @@ class Fleet:
             return flower
         return Sequential(run.method.clients(collected(flower, run, self.roster)), stage.private)
 
+    def seed(self, run: Run | DetectionRun, stage: Stage) -> int:
+        """Part of ``stages.Remote``: a secret under noise, as the account counts on nobody knowing who is called."""
+        if not run.privacy.dp.noise:
+            return run.seed
+        return int.from_bytes(own_secret(stage.folder / "server.secret"), "big")
+
     def sums(self, run: Run | DetectionRun, engine: Engine, stage: Stage) -> Sums | None:
         """Part of ``stages.Remote``."""
         inner = self._masked(run, engine) if run.privacy.secure_sum else None
@@ -75,9 +81,8 @@ class Fleet:
         from coalface.privacy.journal import Journal  # noqa: PLC0415
 
         rules, clients = run.privacy.without_norms(run.rounds), len(self.roster)
-        secret = int.from_bytes(own_secret(stage.folder / "noise.secret"), "big")
         cohort = min(run.rounds.cohort or clients, clients)
-        machines = Machines(secret, Journal(stage.folder / "told.jsonl"))
+        machines = Machines(Journal(stage.folder / "told.jsonl"))
         sums = PrivateSums(run.privacy.dp, rules, inner or Plain(rules), run.method, cohort, clients, machines)
         sums.restore(stage.rounds(), stage.ledger())
         return sums

@@ -21,16 +21,15 @@ from math import exp, sqrt
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
-from coalface import seeding, wire
+from coalface import wire
 from coalface.engines.engine import Reply, Task
 from coalface.federation import Rounds
 from coalface.gathering import BudgetSpent, Gathered, Gathering, Plain, checked
 from coalface.method import Method
 from coalface.privacy.account import Account, combined
 from coalface.privacy.journal import Journal
-from coalface.privacy.noise import Noise, clip, seeded
+from coalface.privacy.noise import Noise, central, clip, seeded
 from coalface.privacy.settings import DP, revealed
 
 if TYPE_CHECKING:
@@ -44,8 +43,7 @@ IN_CLIP = "in_clip"
 class Machines:
     """What the server has of its own where clients are on machines of their own."""
 
-    secret: int  # its noise comes from, so that nobody else can take it away
-    journal: Journal
+    journal: Journal  # of what was told
 
 
 class PrivateSums:
@@ -153,20 +151,21 @@ class PrivateGathering:
         received = gathered.received
         if received is None or len(received.clients) < sums.rounds.needed(self.cohort):
             return Gathered(None)
-        seed = sums.machines.secret if sums.machines else self.task.seed
-        luck = seeding.generator(seed, "noise", self.task.round, self.task.attempt)
-        central = sums.settings.where == "central"
-        if central:
+        normal = central(self.task, on_machines=sums.machines is not None)
+        by_server = sums.settings.where == "central"
+        if by_server:
             grouped = {
                 row.field for row in wire.disclosure(self.task.method.types.upload) if row.seen is wire.Seen.GROUPED
             }
             of_sum, of_group = sums.deviations()
             received.disturb(
-                lambda field, total: total + _gaussian(total, of_group if field in grouped else of_sum, luck)
+                lambda field, total: (
+                    total + (normal(total.shape) * (of_group if field in grouped else of_sum)).to(total)
+                )
             )
         if sums.of_bits:
             under = gathered.losses[IN_CLIP] * len(received.clients)
-            under += sums.of_bits * float(torch.randn((), generator=luck)) if central else 0.0
+            under += sums.of_bits * float(normal(torch.Size(()))) if by_server else 0.0
             share = under / len(received.clients) + 0.5
             sums.clip = self.clip * exp(-CLIP_RATE * (share - sums.settings.clip_quantile))
         told = sums.charge(self.task, received.clients)
@@ -175,7 +174,3 @@ class PrivateGathering:
     def told(self, reply: Reply) -> Reply:
         """Part of ``gathering.Gathering``."""
         return replace(self.inner.told(reply), images=0, losses={})
-
-
-def _gaussian(total: Tensor, deviation: float, luck: torch.Generator) -> Tensor:
-    return (torch.randn(total.shape, generator=luck, dtype=torch.float64) * deviation).to(total)

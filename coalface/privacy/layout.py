@@ -40,6 +40,7 @@ class UploadLayout:
     most_images: int  # the largest weight that a client may have
     survivors: int  # the fewest clients that can be in a sum
     noise: Noise | None = None
+    among: tuple[int, int] = (0, 0)  # how many have all of the noise on a sum, and on a group's; 0: the fewest
     loss_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -78,12 +79,12 @@ class UploadLayout:
         grouped = np.empty(self.group_size, np.uint32)
         self._encode(upload, wire.Seen.GROUPED, self.fixed_in_group, 1.0, grouped)
         if self.noise is not None:
-            n = self.noise
-            _add(summed, n.share("summed", self.survivors, len(summed), self.fixed.quantum, client))
+            n, fewest_in_group = self.noise, min(self.group_sizes, default=1)
+            among, in_group = self.among[0] or self.survivors, self.among[1] or fewest_in_group
+            _add(summed, n.share("summed", among, len(summed), self.fixed.quantum, client))
             used = slots[: len(self.loss_names)]
-            _add(used, n.share("losses", self.survivors, len(used), self.fixed_loss.quantum, client))
-            fewest = min(self.group_sizes, default=1)
-            _add(grouped, n.share("grouped", fewest, len(grouped), self.fixed_in_group.quantum, client))
+            _add(used, n.share("losses", among, len(used), self.fixed_loss.quantum, client))
+            _add(grouped, n.share("grouped", in_group, len(grouped), self.fixed_in_group.quantum, client))
         return vector, grouped
 
     def weight_and_counts(self, total: Words) -> tuple[float, dict[str, int]]:

@@ -12,12 +12,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from coalface import seeding, tree, wire
 from coalface.engines.engine import Task
 
 Part = Literal["summed", "grouped", "losses"]
 Luck = Callable[[int, Part], np.random.Generator]  # where a client's share of the noise on a part comes from
+Normal = Callable[[torch.Size], Tensor]  # standard normal numbers, float64
 FINEST = 4.0  # quanta in a share's standard deviation: then a sum of discrete Gaussians is one, to 1e-60
 
 
@@ -84,6 +86,18 @@ def seeded(task: Task) -> Luck:
 def of_this_machine(client: int, field: Part) -> np.random.Generator:
     """On a real machine: from the operating system's randomness, and never again."""
     return np.random.Generator(np.random.Philox(secrets.randbits(128)))
+
+
+def central(task: Task, on_machines: bool) -> Normal:
+    """The server's own noise on one round: by the run's seed in a simulation, by nobody's on a real machine.
+
+    There it is new each time, so that a round that is told again after a crash does not carry the same noise.
+    """
+    if not on_machines:
+        seeded_luck = seeding.generator(task.seed, "noise", task.round, task.attempt)
+        return lambda shape: torch.randn(shape, generator=seeded_luck, dtype=torch.float64)
+    luck = np.random.Generator(np.random.Philox(secrets.randbits(128)))
+    return lambda shape: torch.from_numpy(np.asarray(luck.standard_normal(tuple(shape))))
 
 
 def discrete_gaussian(deviation: float, count: int, luck: np.random.Generator) -> NDArray[np.int64]:

@@ -127,6 +127,7 @@ class Deployed(SmallRun):
         self.stage = Stage(folder, method.types.server, fleet.private(method), "small", torch.device("cpu"))
         self.engine = fleet.engine(settings, self.stage, self.population)  # type: ignore[assignment]
         self.sums = fleet.sums(settings, self.engine, self.stage)
+        self.seed = fleet.seed(settings, self.stage)
         self.federation = folder / "federation"
         if method.holds_public:
             shutil.copy(folder / NAME, nodes.folder / NAME)

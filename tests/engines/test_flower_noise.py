@@ -111,4 +111,15 @@ def test_what_was_told_is_written_down_before_it_is_used(six: Nodes, tmp_path: P
     for _ in range(2):
         account.charge(range(6))
     assert again.stage.rounds()[-1]["privacy"]["epsilon"] == pytest.approx(account.readers())
-    assert (tmp_path / "run" / "noise.secret").stat().st_mode & 0o077 == 0
+
+
+def test_whom_a_server_calls_under_noise_is_its_secret(six: Nodes, tmp_path: Path) -> None:
+    """ε for those who get the model counts on nobody knowing the cohorts; a resumed run calls the same ones."""
+
+    def seed(folder: str, privacy: Privacy) -> int:
+        return Deployed(six, method_named(METHOD)(), PEOPLE, tmp_path / folder, TRAINING, ROUNDS, privacy).seed
+
+    assert seed("open", Privacy()) == 0  # the run's own
+    drawn = seed("one", CENTRAL)
+    assert drawn.bit_length() > 200 and drawn == seed("one", CENTRAL) != seed("another", CENTRAL)
+    assert (tmp_path / "one" / "server.secret").stat().st_mode & 0o077 == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import exp, sqrt
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from coalface.models.net import Net, Weights
 from coalface.privacy.account import Account, combined
 from coalface.privacy.dp import PrivateSums
 from coalface.privacy.layout import UploadLayout
-from coalface.privacy.noise import Noise, clip, discrete_gaussian, seeded
+from coalface.privacy.noise import Noise, central, clip, discrete_gaussian, seeded
 from coalface.privacy.protect import protected
 from coalface.privacy.secagg.rules import Rules
 from coalface.privacy.secure_sum import SecureSums
@@ -191,6 +192,16 @@ def noise_of(name: str, net: Net, folder: Path, settings: DP, secure: bool, clie
 def deviation(received: Any) -> float:
     leaves = [leaf.flatten() for leaf in tree.leaves(received.mean("backbone")).values()]
     return float(torch.cat(leaves).std())
+
+
+def test_a_machines_noise_is_new_every_time() -> None:
+    """A round that is told again after a crash must not carry the same noise, or two sums' difference is bare."""
+    task: Any = SimpleNamespace(seed=0, round=1, attempt=0)
+    size = torch.Size([10_000])
+    first, second = (central(task, on_machines=True)(size) for _ in range(2))
+    assert float((first - second).std()) == pytest.approx(2**0.5, rel=0.05) and first.dtype == torch.float64
+    here, again = (central(task, on_machines=False)(size) for _ in range(2))
+    assert torch.equal(here, again)  # a simulation repeats
 
 
 def test_central_noise_is_z_clips_on_the_sum(net: Net, tmp_path: Path) -> None:

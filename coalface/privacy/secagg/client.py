@@ -13,13 +13,15 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import wraps
 from itertools import islice
-from typing import Protocol
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from coalface.privacy.secagg import masks, shamir
 from coalface.privacy.secagg.fixed_point import Words
 from coalface.privacy.secagg.masks import Stream
 from coalface.privacy.secagg.messages import (
+    KEY_BYTES,
     Advertisement,
     Agreement,
     Agreements,
@@ -32,6 +34,8 @@ from coalface.privacy.secagg.messages import (
 )
 from coalface.privacy.secagg.rules import Layout, Refusal, Rules
 
+P = ParamSpec("P")
+M = TypeVar("M")
 Entropy = Callable[[int], bytes]
 
 
@@ -43,6 +47,21 @@ class NodeKey(Protocol):
 
 IsSigned = Callable[[bytes, bytes, bytes], bool]
 STEPS = ("advertise", "share", "mask", "agree", "unmask", "nothing")
+
+
+def _step(take: Callable[Concatenate[Client, P], M]) -> Callable[Concatenate[Client, P], M]:
+    """Refuse a step out of order or taken twice. If one fails, the session is over."""
+
+    @wraps(take)
+    def once(client: Client, /, *given: P.args, **named: P.kwargs) -> M:
+        if STEPS[client.next] != take.__name__:
+            raise Refusal(f"client {client.me} was asked to {take.__name__}, and can only do {STEPS[client.next]}")
+        after, client.next = client.next + 1, STEPS.index("nothing")
+        answer = take(client, *given, **named)
+        client.next = after
+        return answer
+
+    return once
 
 
 class Client:
@@ -59,17 +78,19 @@ class Client:
         entropy: Entropy = os.urandom,
         is_signed: IsSigned = masks.is_signed,
     ) -> None:
-        """A ``session`` is one round's; ``directory`` has the nodes' public keys, from registration and no server.
+        """A ``session`` is one round's hash; ``directory`` has the nodes' public keys, from registration and no server.
 
         ``group`` is everybody in whose sum this client's group vector may be, itself included: its choir.
         """
         if group and (me not in group or len(set(group)) < rules.min_group):
             raise Refusal(f"a group of {len(set(group))} would give its members away: it takes {rules.min_group}")
+        if len(session) != KEY_BYTES:
+            raise Refusal(f"a session of {len(session)} bytes, not {KEY_BYTES}")
         self.me, self.rules, self.session = me, rules, session
         self._node_key, self._directory, self._entropy, self._is_signed = node_key, directory, entropy, is_signed
         self._group = frozenset(group)
         self._secrets = {name: entropy(32) for name in ("share", "mask", "group", "self")}
-        self._next = 0
+        self.next = 0  # of the steps
         self._roster: dict[int, Advertisement] = {}
         self._digest = b""
         self._layout = Layout({}, 0, 0)
@@ -79,17 +100,17 @@ class Client:
         self._sealing: dict[int, bytes] = {}  # by neighbour: what the keys of both directions come from
         self._held: dict[int, tuple[bytes, bytes]] = {}  # by neighbour: its share of self mask and of mask key
 
+    @_step
     def advertise(self) -> Advertisement:
         """Fresh public keys, and a commitment to the self mask."""
-        self._step("advertise")
         share_key, mask_key, group_key = (masks.public_of(self._secrets[name]) for name in ("share", "mask", "group"))
         commitment = hashlib.sha256(self._secrets["self"]).digest()
         bare = Advertisement(self.me, share_key, mask_key, group_key, commitment, b"")
         return replace(bare, signature=self._node_key.sign(bare.signed_text(self.session)))
 
+    @_step
     def share(self, roster: Roster) -> Shares:
         """Check who takes part; share out the self mask's seed and the private mask key among the neighbours."""
-        self._step("share")
         self._check_roster(roster)
         self._layout = self.rules.layout(self._roster, self._digest)
         holders, needed = self._layout.holders(self.me), self._layout.holders_needed
@@ -102,9 +123,9 @@ class Client:
             sealed[other] = masks.seal(self._seal_key(other, about), self_shares[other] + key_shares[other], about)
         return Shares(self.me, sealed)
 
+    @_step
     def mask(self, inbox: Inbox, vector: Words, group_vector: Words) -> Masked:
         """Keep the neighbours' shares; mask the vectors, in place."""
-        self._step("mask")
         self._present = self._part_of("shared", inbox.present, frozenset(self._roster))
         there = self._layout.neighbours(self.me) & self._present
         if inbox.sealed.keys() != there:
@@ -118,22 +139,22 @@ class Client:
         masks.add_streams(group_vector, [Stream(self._secrets["self"], "self in group"), *self._group_streams()])
         return Masked(self.me, vector, group_vector)
 
+    @_step
     def agree(self, survivors: Survivors) -> Agreement:
         """Sign the list of those who are in the sum, if it is long enough and this client is on it."""
-        self._step("agree")
         self._survivors = self._part_of("survived", survivors.clients, self._present)
         self._signed_text = survivors.signed_text(self.session, self._digest)
         return Agreement(self.me, self._node_key.sign(self._signed_text))
 
+    @_step
     def unmask(self, agreements: Agreements) -> Unmasking:
         """If enough survivors signed the same list: a share by which the server removes one mask of each neighbour."""
-        self._step("unmask")
         signed = (
             client
             for client, signature in agreements.signatures.items()
             if client in self._survivors and self._is_signed(self._directory[client], self._signed_text, signature)
         )
-        needed = self.rules.needed(len(self._roster))
+        needed = self.fewest
         count = len([*islice(signed, needed)])  # enough is enough: checking takes most of this step's time
         if count < needed:
             raise Refusal(f"{count} clients signed this list of survivors, and {needed} must")
@@ -141,13 +162,12 @@ class Client:
         gone = {client: both[1] for client, both in self._held.items() if client not in self._survivors}
         return Unmasking(self.me, alive, gone)
 
-    # --- parts ----------------------------------------------------------------------------------------------------
+    @property
+    def fewest(self) -> int:
+        """Who must be in a sum that this client helps to unmask, of those whose keys it was sent."""
+        return self.rules.needed(len(self._roster))
 
-    def _step(self, name: str) -> None:
-        """Refuse a step out of order or taken twice. A step that fails is not taken again: the session is over."""
-        if STEPS[self._next] != name:
-            raise Refusal(f"client {self.me} was asked to {name}, and can only do {STEPS[self._next]}")
-        self._next += 1
+    # --- parts ----------------------------------------------------------------------------------------------------
 
     def _check_roster(self, roster: Roster) -> None:
         if len(roster.advertisements) < self.rules.min_cohort:
@@ -157,6 +177,8 @@ class Client:
         for entry in roster.advertisements:
             if entry.client in self._roster:
                 raise Refusal(f"client {entry.client} is on the roster twice")
+            if any(len(part) != KEY_BYTES for part in entry.parts):
+                raise Refusal(f"the keys of client {entry.client} are not of {KEY_BYTES} bytes")
             key = self._directory.get(entry.client)
             if key is None or not self._is_signed(key, entry.signed_text(self.session), entry.signature):
                 raise Refusal(f"the keys of client {entry.client} are not signed by a registered node")
@@ -173,7 +195,7 @@ class Client:
             raise Refusal(f"the list of those who {what} has strangers or doubles")
         if self.me not in listed:
             raise Refusal(f"client {self.me} is not on the list of those who {what}")
-        needed = self.rules.needed(len(self._roster))
+        needed = self.fewest
         if len(listed) < needed:
             raise Refusal(f"{len(listed)} clients {what}, and {needed} must")
         holders = len(self._layout.holders(self.me) & listed)

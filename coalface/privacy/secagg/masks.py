@@ -36,6 +36,15 @@ def agreed(private: bytes, public: bytes, session: bytes, purpose: str) -> bytes
     return HKDF(hashes.SHA256(), 32, salt=session, info=purpose.encode()).derive(secret)
 
 
+def is_public_key(key: bytes) -> bool:
+    """Whether others can agree on a secret by it: it has the length, and is not of low order."""
+    try:
+        agreed(bytes(range(32)), key, b"", "")
+    except Refusal:
+        return False
+    return True
+
+
 def derived(secret: bytes, about: bytes) -> bytes:
     """A key for one use of a shared secret."""
     return HKDF(hashes.SHA256(), 32, salt=None, info=about).derive(secret)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -13,6 +13,7 @@ from coalface.privacy.secagg.fixed_point import Words
 from coalface.privacy.secagg.rules import Refusal
 
 M = TypeVar("M")
+KEY_BYTES = 32  # of a public key, and of a hash
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,17 @@ class Advertisement:
     commitment: bytes  # hash of the self-mask's seed
     signature: bytes
 
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """The keys, and the commitment."""
+        return self.share_key, self.mask_key, self.group_key, self.commitment
+
     def signed_text(self, session: bytes) -> bytes:
-        """What the node's key signs."""
-        keys = self.share_key + self.mask_key + self.group_key + self.commitment
-        return b"coalface advertisement" + session + self.client.to_bytes(8, "big") + keys
+        """What the node's key signs. Each part has its length before it: else one could be taken for another.
+
+        A server chooses sessions, and a longer one could hold the keys that a shorter one is to be followed by.
+        """
+        return b"coalface advertisement" + _packed(session) + encode(replace(self, signature=b""))
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ class Survivors:
 
     def signed_text(self, session: bytes, digest: bytes) -> bytes:
         """What each survivor signs, once."""
-        return b"coalface survivors" + session + digest + encode(self)
+        return b"coalface survivors" + _packed(session) + _packed(digest) + encode(self)
 
 
 @dataclass(frozen=True)

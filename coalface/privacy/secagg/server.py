@@ -13,6 +13,7 @@ from coalface.privacy.secagg.client import pair_seed, sign_of
 from coalface.privacy.secagg.fixed_point import Words
 from coalface.privacy.secagg.masks import Stream
 from coalface.privacy.secagg.messages import (
+    KEY_BYTES,
     Advertisement,
     Agreement,
     Agreements,
@@ -61,8 +62,11 @@ class Server:
     # --- messages in, messages out --------------------------------------------------------------------------------
 
     def advertised(self, message: Advertisement) -> None:
-        """A client's keys."""
+        """A client's keys. Everybody else refuses a roster with a bad one, so that it must not be on it."""
         self._once(message.client, self._roster)
+        keys = message.share_key, message.mask_key, message.group_key
+        if not all(map(masks.is_public_key, keys)) or len(message.commitment) != KEY_BYTES:
+            raise Refusal(f"client {message.client} sent keys that nobody can use")
         self._roster[message.client] = message
 
     def roster(self) -> Roster:

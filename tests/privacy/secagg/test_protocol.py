@@ -10,9 +10,9 @@ import pytest
 from coalface.privacy.secagg import masks, shamir
 from coalface.privacy.secagg.client import Client
 from coalface.privacy.secagg.masks import Stream
-from coalface.privacy.secagg.messages import Agreements, Roster, Survivors, Unmasking
+from coalface.privacy.secagg.messages import Advertisement, Agreements, Inbox, Roster, Survivors, Unmasking
 from coalface.privacy.secagg.rules import Refusal, Rules, TooFew
-from coalface.privacy.secagg.server import Tampered
+from coalface.privacy.secagg.server import Server, Tampered
 from tests.privacy.secagg.world import STEPS, World
 
 # Six clients and a threshold of two thirds: four must be left, so that two may drop out and three may not.
@@ -133,10 +133,46 @@ def test_keys_that_the_server_changes_are_refused(field: str) -> None:
 
 def test_an_advertisement_of_an_earlier_session_is_refused() -> None:
     world, roster = world_with_roster()
-    later = Client(1, world.node_keys[1], world.directory, world.rules, b"another session")
+    later = Client(1, world.node_keys[1], world.directory, world.rules, b"another session".ljust(32))
     later.advertise()
     with pytest.raises(Refusal, match="not signed by a registered node"):
         later.share(roster)
+
+
+def test_what_is_signed_in_one_session_fits_no_other() -> None:
+    """A server chooses sessions: a longer one could hold the very keys that it wants to hand out in a shorter one."""
+    world, roster = world_with_roster()
+    real, mine = roster.advertisements[2], masks.public_of(bytes(range(32)))
+    longer = world.session + (2).to_bytes(8, "big") + 3 * mine
+    rest = (2).to_bytes(8, "big") + b"".join(real.parts)
+    forged = Advertisement(2, mine, mine, mine, rest, b"")
+    assert forged.signed_text(world.session) != real.signed_text(longer)
+    with pytest.raises(Refusal, match="a session of 136 bytes, not 32"):
+        Client(2, world.node_keys[2], world.directory, world.rules, longer)
+    with pytest.raises(Refusal, match="keys of client 2 are not of 32 bytes"):
+        world.clients[1].share(Roster((*roster.advertisements[:2], forged, *roster.advertisements[3:])))
+
+
+@pytest.mark.parametrize("field", ["share_key", "mask_key", "group_key", "commitment"])
+@pytest.mark.parametrize("bad", [bytes(32), b"short"])
+def test_keys_that_nobody_can_use_cost_their_owner_the_place(field: str, bad: bytes) -> None:
+    """A key of low order makes everybody else refuse the roster: one client would void every round."""
+    world, roster = world_with_roster()
+    server = Server(world.session, world.rules, 4)
+    message = replace(roster.advertisements[0], **{field: bad})
+    if field == "commitment" and len(bad) == 32:  # it may be any number
+        server.advertised(message)
+        return
+    with pytest.raises(Refusal, match="client 0 sent keys that nobody can use"):
+        server.advertised(message)
+
+
+def test_a_step_that_failed_ends_the_session() -> None:
+    world, roster = world_with_roster()
+    with pytest.raises(Refusal, match="under the minimum"):
+        world.clients[1].share(Roster(roster.advertisements[:1]))
+    with pytest.raises(Refusal, match="asked to mask, and can only do nothing"):
+        world.clients[1].mask(Inbox((), {}), *[np.zeros(0, np.uint32)] * 2)
 
 
 def test_a_roster_that_is_short_or_without_me_or_with_doubles_is_refused() -> None:
