@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,28 +21,15 @@ from coalface.local import client_round
 from coalface.offer import Declined, Offer
 from coalface.privacy.noise import clip
 from coalface.private_store import PrivateStore
-from coalface.registry import Client, Limits
-from coalface.store import own_secret, write_atomically
+from coalface.registry import Client
+from coalface.spending import Purse
+from coalface.store import own_secret
 from coalface.terms import PROTOCOL, NoiseTerms, Terms, fingerprint
 
 if TYPE_CHECKING:
     from coalface.secure_participant import SecureParticipant
 
 log = logging.getLogger("coalface.client")
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What this client has spent, on all federations together: a server can begin a new one whenever it likes."""
-
-    rounds: int = 0
-    minutes: float = 0.0
-    megabytes: float = 0.0
-
-    def exceeds(self, limits: Limits) -> bool:
-        """Whether nothing more may be spent."""
-        pairs = ((self.rounds, limits.rounds), (self.minutes, limits.minutes), (self.megabytes, limits.megabytes))
-        return any(limit and spent > limit for spent, limit in pairs)
 
 
 class Participant:
@@ -55,6 +40,7 @@ class Participant:
         self.device = device
         if client.seed >= 0:
             log.warning("a seed is set in client.toml: this client's random choices are no secret. Rehearsals only.")
+        self._purse = Purse(Path(client.state), client.limits)
         self._offered: tuple[str, Offer] | None = None
         self._secure: SecureParticipant | None = None
 
@@ -67,9 +53,7 @@ class Participant:
         """
         offer = self._offer(terms)
         folder = self._folder(federation)
-        spent = _read_spent(Path(self.client.state))
-        if replace(spent, rounds=spent.rounds + 1).exceeds(self.client.limits):
-            raise Declined("limit")
+        self._purse.check()
         try:
             received = wire.decode(broadcast, offer.broadcast)
         except wire.Refused as reason:
@@ -81,28 +65,23 @@ class Participant:
         private = store.load(offer.terms.client, round_)
         if private is None and any(made < round_ for made in counted):
             log.warning("what this client kept is not in %s; it starts anew", folder)
-        began = time.perf_counter()
-        result = client_round(
-            offer.terms.method,
-            offer.net,
-            received,
-            private,
-            offer.faces,
-            offer.terms.training,
-            round_,
-            self.seed(federation),
-            offer.terms.client,
-        )
-        upload = _clipped(_to(result.upload, torch.device("cpu")), offer.terms.noise)
-        data = self._masked(offer, received, upload, sealed) if offer.terms.secure.min_cohort else wire.encode(upload)
-        spent = Spent(
-            spent.rounds + 1,
-            spent.minutes + (time.perf_counter() - began) / 60,
-            spent.megabytes + len(data) / 1e6,
-        )
-        _write_spent(Path(self.client.state), spent)
-        if spent.exceeds(self.client.limits):
-            raise Declined("limit")
+        faces = offer.faces  # what cannot be read costs its owner no round
+        with self._purse.round() as bill:
+            result = client_round(
+                offer.terms.method,
+                offer.net,
+                received,
+                private,
+                faces,
+                offer.terms.training,
+                round_,
+                self.seed(federation),
+                offer.terms.client,
+            )
+            upload = _clipped(_to(result.upload, torch.device("cpu")), offer.terms.noise)
+            masked = offer.terms.secure.min_cohort > 0
+            data = self._masked(offer, received, upload, sealed) if masked else wire.encode(upload)
+            bill.sent = len(data)
         if result.private is not None:
             store.keep(offer.terms.client, round_, result.private)
             store.flush()
@@ -118,7 +97,12 @@ class Participant:
     def collect(self, terms: str) -> tuple[int, bytes]:
         """What leaves once, before the first round, under a method that collects: how many images, and the bytes."""
         offer = self._offer(terms)
-        return len(offer.faces), wire.encode(offer.terms.method.collect(offer.faces))
+        self._purse.check()
+        faces = offer.faces
+        with self._purse.round() as bill:
+            data = wire.encode(offer.terms.method.collect(faces))
+            bill.sent = len(data)
+        return len(faces), data
 
     def take_step(self, step: str, terms: str, federation: str, data: bytes) -> bytes:
         """A step of a secure sum: "advertise", "share", "agree" or "unmask". Declined if it would expose anybody."""
@@ -192,13 +176,3 @@ def _clipped(upload: wire.Upload, noise: NoiseTerms) -> wire.Upload:
 
 def _to(message: Any, device: torch.device) -> Any:
     return tree.transform(lambda leaf: leaf.to(device), message)
-
-
-def _read_spent(folder: Path) -> Spent:
-    file = folder / "spent.json"
-    return Spent(**json.loads(file.read_text())) if file.exists() else Spent()
-
-
-def _write_spent(folder: Path, spent: Spent) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "spent.json", json.dumps(vars(spent)).encode())

@@ -17,6 +17,7 @@ import os
 import secrets
 import shutil
 import sqlite3
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from coalface.federation import ClientRecord, RoundRecord
 from coalface.private_store import PrivateStore
 
 KEPT_CHECKPOINTS = 2  # the newest, and the one to fall back on
+SECRET = 32  # bytes of a machine's own secret
 
 
 class StoreError(RuntimeError):
@@ -151,12 +153,43 @@ class Stage:
 
 
 def own_secret(file: Path) -> bytes:
-    """Where a machine's private randomness comes from: 256 bits, drawn once, that only the owner can read."""
+    """Where a machine's private randomness comes from: 256 bits, drawn once, that only the owner can read.
+
+    A file of another length is refused: whoever went on with what is left of a secret would have none.
+    """
     if not file.exists():
+        _draw_secret(file)
+    secret = file.read_bytes()
+    if len(secret) != SECRET:
+        raise StoreError(
+            f"{file} holds {len(secret)} bytes, and a secret has {SECRET}: it is damaged. "
+            "Put its backup there; or remove it, and a new one is drawn"
+        )
+    return secret
+
+
+def _draw_secret(file: Path) -> None:
+    """Whole or not at all; and where two processes draw at once, both go on with the secret of the first."""
+    with explained(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(mode=0o600)
-        file.write_bytes(secrets.token_bytes(32))
-    return file.read_bytes()
+        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # only the owner can read it
+        os.close(handle)
+        aside = Path(name)
+        try:
+            write_durably(aside, secrets.token_bytes(SECRET))
+            _move_unless_there(aside, file)
+        finally:
+            aside.unlink(missing_ok=True)
+        _flush_folder(file.parent)
+
+
+def _move_unless_there(aside: Path, file: Path) -> None:
+    try:
+        file.hardlink_to(aside)  # unlike a rename, it never replaces a file
+    except FileExistsError:
+        return
+    except OSError:  # there are no hard links here (FAT, Android): the best that is left
+        aside.replace(file)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -7,7 +7,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from coalface import wire
+from coalface import tree, wire
+from coalface.bounds import check_bounds, check_numbers
 from coalface.config import ConfigError, from_json, to_json
 from coalface.local import Training
 from coalface.method import Method
@@ -15,7 +16,6 @@ from coalface.models.detector import detector
 from coalface.models.net import Net
 
 PROTOCOL = 4  # counts up when messages change
-MOST_CLASSES = 10_000_000  # the shapes of a broadcast may grow with them
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Terms:
     def from_json(cls, text: str) -> Terms:
         try:
             terms: Terms = from_json(cls, json.loads(text))
-        except (json.JSONDecodeError, RecursionError, TypeError) as error:
+        except (json.JSONDecodeError, RecursionError, TypeError, OverflowError) as error:
             raise ConfigError(f"terms that cannot be read: {error}") from error
         before, after = terms.client, terms.clients - terms.client - 1
         behind = terms.classes - terms.first_class - terms.identities
@@ -81,15 +81,17 @@ class Terms:
             raise ConfigError("terms that contradict each other")
         if terms.noise.in_shares and not terms.secure.min_cohort:
             raise ConfigError("shares of noise are added under masks, and these sums would be open")
-        if terms.classes > MOST_CLASSES:
-            raise ConfigError(f"{terms.classes} identities are more than this client makes room for")
+        check_bounds(to_json(terms))
         return terms
 
     def net(self) -> Net:
-        """The network of the federation, by this machine's own code."""
+        """The network of the federation, by this machine's own code; ConfigError if it is too large for a client."""
         if self.method.world == "recordings":
-            return detector(self.model, self.size, self.width)
-        return Net(self.model, embedding=self.embedding, size=self.size)
+            net = detector(self.model, self.size, self.width)
+        else:
+            net = Net(self.model, embedding=self.embedding, size=self.size)
+        check_numbers(f"the weights of {net}", sum(leaf.numel() for leaf in tree.leaves(net.shapes).values()))
+        return net
 
 
 def fingerprint(method: Any) -> str:

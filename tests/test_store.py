@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,59 @@ def test_files_are_replaced_in_one_step(tmp_path: Path) -> None:
     store.write_atomically(tmp_path / "a.json", b"two")
     assert (tmp_path / "a.json").read_bytes() == b"two"
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_secret_is_drawn_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "secret"
+    assert store.own_secret(file) == store.own_secret(file) == file.read_bytes()
+    assert len(file.read_bytes()) == 32 and file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in file.parent.iterdir()] == ["secret"]
+
+
+@pytest.mark.parametrize("length", [0, 31, 33])
+def test_a_secret_that_is_not_whole_is_refused(length: int, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"x" * length)
+    with pytest.raises(StoreError, match=f"secret holds {length} bytes, and a secret has 32: .*backup.*remove it"):
+        store.own_secret(tmp_path / "secret")
+
+
+def test_a_start_that_fails_leaves_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def disk_full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "disk full")
+
+    with monkeypatch.context() as full:
+        full.setattr("coalface.store.os.fsync", disk_full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            store.own_secret(tmp_path / "secret")
+    assert list(tmp_path.iterdir()) == []
+    assert len(store.own_secret(tmp_path / "secret")) == 32
+
+
+def test_two_that_draw_at_once_go_on_with_one_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have drawn before either one's file is there."""
+    together, write, found = threading.Barrier(2, timeout=20), store.write_durably, []
+
+    def slowly(path: Path, data: bytes) -> None:
+        write(path, data)
+        together.wait()
+
+    monkeypatch.setattr("coalface.store.write_durably", slowly)
+    both = [threading.Thread(target=lambda: found.append(store.own_secret(tmp_path / "secret"))) for _ in range(2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join(20)
+    assert len(found) == 2 and found[0] == found[1] == (tmp_path / "secret").read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+def test_a_disk_without_hard_links_has_secrets_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, "no hard links")
+
+    monkeypatch.setattr(Path, "hardlink_to", refused)
+    assert len(store.own_secret(tmp_path / "secret")) == 32
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]

@@ -33,9 +33,15 @@ def write_public(file: Path, public: Public) -> str:
 def read_public(file: Path, device: torch.device) -> tuple[Public, str]:
     """What the file holds, and its hash; a ValueError if it is no such file."""
     try:
-        leaves = safetensors.torch.load_file(file)
-    except SafetensorError as error:
-        raise ValueError(f"{file} is not a public set: {error}") from error
+        public = _rebuilt(safetensors.torch.load_file(file), device)
+    except KeyError as missing:
+        raise ValueError(f"{file} is not a whole public set: it has no {missing}; copy the server's again") from missing
+    except (SafetensorError, ValueError, RuntimeError, TypeError) as error:  # in a file of others, anything may be
+        raise ValueError(f"{file} is not a public set: {error}; copy the server's again") from error
+    return public, _sha256(file)
+
+
+def _rebuilt(leaves: dict[str, Tensor], device: torch.device) -> Public:
     view = None
     if "faces/images" in leaves:
         images, labels = leaves["faces/images"].to(device), leaves["faces/labels"]
@@ -43,7 +49,7 @@ def read_public(file: Path, device: torch.device) -> tuple[Public, str]:
         view = FaceView(faces, torch.arange(len(images)), labels, int(leaves["faces/classes"]))
     weights = {name: leaf.to(device) for name, leaf in leaves.items() if name.startswith("backbone/")}
     backbone = tree.rebuild(Weights, weights, "backbone") if weights else None
-    return Public(view, None, backbone), _sha256(file)
+    return Public(view, None, backbone)
 
 
 def _sha256(file: Path) -> str:

@@ -46,6 +46,8 @@ from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from coalface.store import write_atomically
+
 Handler = Callable[[str, RecordDict], RecordDict]  # message type and content → the answer's content
 
 POLL = 0.05  # seconds between two looks for a message, just after one …
@@ -100,8 +102,9 @@ class _Session:
 
     def __init__(self, client: FleetHttpClient, public_key: bytes, remembered: Path) -> None:
         self._client = client
-        if remembered.exists():  # a process that was killed said no goodbye, and the server takes no second hello
-            self._goodbye(int(remembered.read_text()))
+        before = _number_in(remembered)
+        if before is not None:  # a process that was killed said no goodbye, and the server takes no second hello
+            self._goodbye(before)
         hello = ActivateNodeRequest(public_key=public_key, heartbeat_interval=HEARTBEAT)
         try:
             self.node = ProtoNode(node_id=client.ActivateNode(hello).node_id)
@@ -113,7 +116,7 @@ class _Session:
                 f"(status {error.response.status_code})"
             ) from error
         remembered.parent.mkdir(parents=True, exist_ok=True)
-        remembered.write_text(str(self.node.node_id))
+        write_atomically(remembered, str(self.node.node_id).encode())
         log.info("the server knows this node")
 
     def attend(self, handle: Handler, stop: threading.Event) -> None:
@@ -200,3 +203,17 @@ class _Session:
             self._client.DeactivateNode(DeactivateNodeRequest(node_id=node))
         except httpx.HTTPError:
             log.debug("no goodbye: the server does not know this node, or is not there")
+
+
+def _number_in(file: Path) -> int | None:
+    """A node's number; None if there is no such file, or something else is in it, which must not keep a client away."""
+    if not file.exists():
+        return None
+    try:
+        number = int(file.read_text())
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1 << 64:
+        log.warning("%s holds no node's number: it is passed over, and written anew", file)
+        return None
+    return number

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -36,7 +37,7 @@ def load_weights(path: str | Path, net: Net) -> Weights:
     """The weights of `net` from a safetensors file or a PyTorch checkpoint (.pth, .pt), on the CPU, as float32.
 
     Takes our names, the public insightface and torchvision ones (the same), and SphereFace's (`conv1_1.weight`).
-    Raises ValueError where names or shapes do not fit the net, or a value is not finite.
+    Raises ValueError where the file is damaged, names or shapes do not fit the net, or a value is not finite.
     """
     path = Path(path)
     tensors = _own_names(_read(path), net)
@@ -53,22 +54,36 @@ def load_weights(path: str | Path, net: Net) -> Weights:
 
 def _read(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
-        return load_file(path)
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise _damaged(path, error) from error
     if path.suffix not in (".pth", ".pt"):
         raise ValueError(f"{path.name}: expected .safetensors, .pth or .pt")
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"{path.name} holds more than tensors, and may run code when opened; "
-            "where you trust it, save its state_dict() alone and load that"
-        ) from error
+    with path.open("rb") as file:  # a file that is not there, or closed to us, is not damaged
+        try:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise ValueError(
+                f"{path} holds more than tensors, and may run code when opened, or it is damaged; "
+                "where you trust it, save its state_dict() alone and load that, or copy it again"
+            ) from error
+        except Exception as error:  # torch promises none: RuntimeError, EOFError, IndexError, OSError and others occur
+            raise _damaged(path, error) from error
     for container in _CONTAINERS:
         if isinstance(content, Mapping) and isinstance(content.get(container), Mapping):
             content = content[container]
-    if not isinstance(content, Mapping) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
+    named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
+    if not named or not all(isinstance(tensor, Tensor) for tensor in content.values()):
         raise ValueError(f"{path.name} is not a state dict (a mapping of names to tensors)")
     return dict(content)
+
+
+def _damaged(path: Path, error: Exception) -> ValueError:
+    said = str(error) or type(error).__name__
+    return ValueError(
+        f"{path} cannot be read as weights: {said.splitlines()[0]}. Is it whole? Copy or download it again"
+    )
 
 
 def _own_names(tensors: Mapping[str, Tensor], net: Net) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from coalface.data.held_file import read_held, save_held
@@ -52,3 +53,31 @@ def test_one_clients_images_as_a_file(tmp_path: Path) -> None:
     assert found.classes.tolist() == [2, 3]
     with pytest.raises(ValueError, match="2 labels, and 1 were agreed"):
         read_held(tmp_path / "held.safetensors", 16, faces.classes[:1], device, Public())
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"images": torch.zeros(8, 3, 16, 16)}, "must hold uint8 images of 3×16×16, not torch.float32"),
+        ({"images": torch.tensor(0, dtype=torch.uint8)}, "must hold uint8 images of 3×16×16"),
+        ({"labels": torch.tensor(0)}, "an int64 label of each of 8 images, not torch.int64 \\[\\]"),
+        ({"labels": torch.tensor([0, 1] * 4).float()}, "an int64 label of each of 8 images, not torch.float32"),
+        ({"labels": torch.tensor([0, 7] * 4)}, "labels from 0 to 7; they are 0 to 1"),
+        ({"depth": torch.zeros(7, 4, 4, dtype=torch.uint8)}, "a uint8 depth map of each of 8 images"),
+        ({"names": torch.zeros(1)}, "must hold images and labels"),
+    ],
+)
+def test_a_held_file_of_another_form_is_refused(change: dict[str, torch.Tensor], says: str, tmp_path: Path) -> None:
+    faces, file = noise_population(clients=2, identities_each=2)[1], tmp_path / "held.safetensors"
+    safetensors.torch.save_file({"images": faces.images, "labels": faces.labels} | change, file)
+    with pytest.raises(ValueError, match=f"held.safetensors .*{says}"):
+        read_held(file, 16, faces.classes, torch.device("cpu"), Public())
+
+
+@pytest.mark.parametrize("length", [0, 7, 60, -1])
+def test_a_held_file_that_was_cut_short_is_refused(length: int, tmp_path: Path) -> None:
+    faces, file = noise_population(clients=2, identities_each=2)[1], tmp_path / "held.safetensors"
+    save_held(faces, file)
+    file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(ValueError, match=r"held.safetensors is damaged \(.*copy it again"):
+        read_held(file, 16, faces.classes, torch.device("cpu"), Public())

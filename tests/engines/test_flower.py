@@ -36,7 +36,7 @@ from coalface.offer import DECLINED, Declined
 from coalface.participant import Participant
 from coalface.registry import Limits
 from coalface.store import own_secret
-from coalface.terms import PROTOCOL, NoiseTerms, Terms
+from coalface.terms import PROTOCOL, NoiseTerms, SecureTerms, Terms
 from coalface.verbs.keys import certify, key_pair
 from tests.conftest import noise_population
 from tests.engines.flower_world import Deployed, Nodes, nodes, tampered
@@ -218,6 +218,8 @@ def test_nothing_is_read_or_trained_before_consent(three: Nodes, tmp_path: Path)
         (terms(client=3), "terms"),
         (terms(classes=2), "terms"),
         (terms(model="resnet99"), "terms"),
+        (terms(embedding=10**9), "terms"),
+        (terms(training=dataclasses.replace(TRAINING, epochs=10**12)), "terms"),
     ],
 )
 def test_terms_are_checked(text: str, why: str, three: Nodes, tmp_path: Path) -> None:
@@ -243,9 +245,13 @@ def test_a_broadcast_that_is_not_the_methods_is_refused(three: Nodes, tmp_path: 
 def test_another_public_set_than_the_federations_is_told(three: Nodes, tmp_path: Path) -> None:
     offered = terms(method=method_named("fedfr")(), public="0" * 64)
     given = tmp_path / "public.safetensors"
-    for written in (False, True):
-        if written:
-            write_public(given, PEOPLE.public)
+    write_public(given, PEOPLE.public)
+    another = given.read_bytes()
+    given.unlink()
+    unlabelled = safetensors.torch.save({"faces/images": torch.zeros(1, 3, 16, 16, dtype=torch.uint8)})
+    for content in (None, another, unlabelled, b""):  # None: there is no file
+        if content is not None:
+            given.write_bytes(content)
         participant = Participant(three.client("client2", state=str(tmp_path), public=str(given)), CPU)
         with pytest.raises(Declined, match="public"):
             participant.train(offered, "f", 1, [], b"")
@@ -261,6 +267,38 @@ def test_limits_last_over_a_restart(three: Nodes, tmp_path: Path) -> None:
         Participant(client, CPU).train(terms(), "f", 3, [], broadcast)
     with pytest.raises(Declined, match="limit"):  # a server cannot begin again to get more
         Participant(client, CPU).train(terms(), "g", 1, [], broadcast)
+
+
+def test_rounds_that_a_server_spoils_are_spent(three: Nodes, tmp_path: Path) -> None:
+    """It asks for masks without keys: the client trains, and then declines. Its owner allowed two rounds."""
+    client = three.client("client2", state=str(tmp_path), limits=Limits(rounds=2))
+    spoiled = terms(secure=SecureTerms(4, 0.6, 64.0, 6))
+    participant, why = Participant(client, CPU), []
+    broadcast = wire.encode(participant._offer(spoiled).broadcast)
+    for round_ in range(1, 5):
+        with pytest.raises(Declined) as declined:
+            participant.train(spoiled, "f", round_, [], broadcast)
+        why.append(str(declined.value))
+    assert why == ["secure", "secure", "limit", "limit"]
+    with pytest.raises(Declined, match="limit"):  # told before the broadcast is looked at
+        participant.train(terms(), "f", 5, [], b"")
+
+
+def test_a_collection_is_within_limits_too(three: Nodes, tmp_path: Path) -> None:
+    """Four images of 3 · 16 · 16 bytes, and some for the message: 3 kB leave each time."""
+    asked = terms(method=method_named("centralised")())
+    client = three.client("client2", state=str(tmp_path), limits=Limits(megabytes=0.008))
+    images, data = Participant(client, CPU).collect(asked)
+    assert images == 4 and 3072 < len(data) < 4000
+    Participant(client, CPU).collect(asked)
+    with pytest.raises(Declined, match="limit"):
+        Participant(client, CPU).collect(asked)
+    with pytest.raises(Declined, match="limit"):  # over all methods together
+        Participant(client, CPU).train(terms(), "f", 1, [], b"")
+    once = three.client("client2", state=str(tmp_path / "once"), limits=Limits(rounds=1))
+    Participant(once, CPU).collect(asked)
+    with pytest.raises(Declined, match="limit"):
+        Participant(once, CPU).collect(asked)
 
 
 def test_private_state_of_a_round_that_did_not_count_is_not_used(three: Nodes, tmp_path: Path) -> None:

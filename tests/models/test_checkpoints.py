@@ -127,3 +127,34 @@ def test_files_that_are_not_weights_are_refused(tmp_path: Path) -> None:
         load_weights(tmp_path / "b.pt", net)
     with pytest.raises(ValueError, match=r"c.bin: expected .safetensors, .pth or .pt"):
         load_weights(tmp_path / "c.bin", net)
+
+
+@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
+def test_a_file_that_was_cut_short_is_named(tmp_path: Path, suffix: str) -> None:
+    """Cut anywhere; torch and safetensors raise half a dozen kinds of errors by where."""
+    net, path = Net("feduv_cnn_small", size=32), tmp_path / f"a.{suffix}"
+    weights = net.fresh(0)
+    if suffix == "pth":
+        torch.save(weights.parameters | weights.statistics, path)
+    else:
+        save_weights(path, weights)
+    whole = path.read_bytes()
+    for length in (0, 1, 7, 20, 200, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=rf"{path}.*again"):
+            load_weights(path, net)
+    path.write_bytes(b"\x80\x02." + whole[3:])  # a pickle that ends at once: an IndexError inside torch
+    with pytest.raises(ValueError, match=rf"{path}.*again"):
+        load_weights(path, net)
+
+
+def test_a_file_that_is_not_there_is_not_damaged(tmp_path: Path) -> None:
+    for suffix in ("pth", "safetensors"):
+        with pytest.raises(FileNotFoundError):
+            load_weights(tmp_path / f"none.{suffix}", Net("feduv_cnn_small", size=32))
+
+
+def test_tensors_without_names_are_refused(tmp_path: Path) -> None:
+    torch.save({1: torch.zeros(2)}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=r"a.pth is not a state dict"):
+        load_weights(tmp_path / "a.pth", Net("feduv_cnn_small", size=32))
