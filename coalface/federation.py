@@ -8,6 +8,7 @@ It is the same text in simulation and on real machines: an engine only decides w
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -120,7 +121,7 @@ class Federation:
         for round_ in range(first_round, self.rules.rounds + 1):
             for attempt in range(self.rules.attempts):
                 try:
-                    entry, server = self.round(server, round_, attempt)
+                    entry, server, rows = self.round(server, round_, attempt)
                 except BudgetSpent:
                     if round_ > first_round:
                         self.recorder.checkpoint(round_ - 1, server)
@@ -138,10 +139,10 @@ class Federation:
             else:
                 raise QuorumError(
                     f"round {round_} was void {self.rules.attempts} times: under {self.rules.quorum:.0%} of its "
-                    "cohort counted; lower rounds.quorum, raise rounds.deadline, or see in the ledger why they did not"
+                    f"cohort counted{_commonest_trouble(rows)}; mend that, lower rounds.quorum or raise rounds.deadline"
                 )
 
-    def round(self, server: Any, round_: int, attempt: int = 0) -> tuple[RoundRecord, Any]:
+    def round(self, server: Any, round_: int, attempt: int = 0) -> tuple[RoundRecord, Any, list[ClientRecord]]:
         """One try at one round. Under quorum it is void: recorded, and the server's state stays as it was."""
         began = time.perf_counter()
         luck = seeding.generator(self.seed, "round", round_, attempt)
@@ -177,11 +178,19 @@ class Federation:
             round_, attempt, void, counted, seconds, gathered.losses, scores, monitors, gathered.privacy
         )
         self.recorder.record(entry, rows)
-        return entry, after
+        return entry, after, rows
 
 
 def _is_evaluated(round_: int, rules: Rounds) -> bool:
     return round_ == rules.rounds or (rules.evaluate_every > 0 and round_ % rules.evaluate_every == 0)
+
+
+def _commonest_trouble(rows: list[ClientRecord]) -> str:
+    troubles = Counter(row.outcome for row in rows if row.outcome != "counted")
+    if not troubles:
+        return ""
+    ((outcome, times),) = troubles.most_common(1)
+    return f" ({times} of {len(rows)}: {outcome})"
 
 
 def _row(task: Task, reply: Reply, outcome: str) -> ClientRecord:

@@ -26,6 +26,7 @@ DECLINED = {  # why a client declines; only these words enter a ledger
     "protocol": "it speaks another protocol",
     "method": "it has not agreed to what this method sends",
     "identities": "it holds another number of people than was agreed",
+    "photographs": "it cannot read its own photographs or recordings",
     "public": "it does not hold the public set of this federation",
     "open": "it takes part in secure sums only",
     "secure": "the secure sum would not protect it as it insists",
@@ -83,6 +84,13 @@ class Offer:
     @cached_property
     def faces(self) -> ClientFaces:
         """This client's photographs or recordings, read once."""
+        try:
+            return self._read()
+        except (OSError, ValueError) as error:
+            log.warning("what is in data of client.toml cannot be used: %s", error)
+            raise Declined("photographs") from error
+
+    def _read(self) -> ClientFaces:
         terms, place = self.terms, Path(self.client.data)
         classes = torch.arange(terms.first_class, terms.first_class + terms.identities, device=self.device)
         if place.name == HELD:

@@ -133,7 +133,9 @@ def test_a_void_round_changes_nothing(net: Net, population: Population, tmp_path
 
 def test_giving_up_says_what_to_do(run: SmallRun) -> None:
     run.engine = Faulty(run.engine, Faults(dropout=1.0))  # type: ignore[assignment]
-    with pytest.raises(QuorumError, match=r"round 1 was void 3 times.*lower rounds\.quorum"):
+    with pytest.raises(
+        QuorumError, match=r"round 1 was void 3 times.*\(8 of 8: dropped out\); mend that, lower rounds\.quorum"
+    ):
         run.run(Rounds(rounds=1, attempts=3))
 
 

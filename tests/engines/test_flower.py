@@ -177,7 +177,7 @@ def test_absent_clients_are_not_waited_for_beyond_patience(three: Nodes, tmp_pat
         ({"accept": ("fedavg/positive-only 0123456789abcdef",)}, "method"),  # agreed to other words than these
         ({"accept": ("chorus 0123456789abcdef",)}, "method"),
         ({"limits": Limits(megabytes=0.001)}, "limit"),
-        ({"data": "/nowhere"}, "trouble"),
+        ({"data": "/nowhere"}, "photographs"),
     ],
 )
 def test_an_unwilling_client_declines_and_the_round_goes_on(
