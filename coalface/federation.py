@@ -33,6 +33,7 @@ class Rounds:
     quorum: float = 0.5  # share of the cohort that must count, or the round is void and repeated
     deadline: float = 0.0  # seconds after which an upload is late; 0 waits for ever
     max_norm: float = 0.0  # an upload of a larger norm is refused; 0 sets no bound
+    most_images: int = 100_000  # an upload that says it is of more is refused, where several are summed; 0: no bound
     attempts: int = 10  # tries at one round before giving up
     checkpoint_every: int = 1  # rounds; more where writing one is slow, so that it takes a tenth of the time at most
     evaluate_every: int = 0  # rounds between two evaluations; 0 evaluates the last round only
@@ -45,8 +46,11 @@ class Rounds:
             )
         if not 0 < self.quorum <= 1:
             raise ValueError(f"quorum is a share above 0 and up to 1, not {self.quorum}")
-        if min(self.deadline, self.max_norm, self.evaluate_every) < 0:
-            raise ValueError("deadline, max_norm and evaluate_every cannot be negative; 0 switches them off")
+        if min(self.deadline, self.max_norm, self.most_images, self.evaluate_every) < 0:
+            raise ValueError(
+                "deadline, max_norm, most_images and evaluate_every cannot be negative; 0 switches them off, not "
+                f"{self.deadline:g}, {self.max_norm:g}, {self.most_images} and {self.evaluate_every}"
+            )
 
     def needed(self, cohort: int) -> int:
         """How many of a cohort are its quorum."""
@@ -80,6 +84,7 @@ class RoundRecord:
     scores: dict[str, float]  # of the evaluation after this round, where there was one
     monitors: dict[str, float] = field(default_factory=dict)  # what the method says of the server's state
     privacy: dict[str, float] = field(default_factory=dict)  # ε and its like after this round, where it is accounted
+    why: str = ""  # it is void, where that is not for want of a quorum
 
 
 class Recorder(Protocol):
@@ -117,7 +122,12 @@ class Federation:
     def run(self, server: Any, first_round: int = 1) -> Iterator[tuple[RoundRecord, Any]]:
         """Rounds ``first_round`` to the last, or to the end of a budget: each one's record and the server's state."""
         not_before = 0.0  # on the clock: a server that holds much about many clients takes seconds to write
+        under_quorum = (
+            f"under {self.rules.quorum:.0%} of its cohort counted; lower rounds.quorum, raise rounds.deadline, or see "
+            "in the ledger why they did not"
+        )
         for round_ in range(first_round, self.rules.rounds + 1):
+            reasons: dict[str, None] = {}
             for attempt in range(self.rules.attempts):
                 try:
                     entry, server = self.round(server, round_, attempt)
@@ -135,11 +145,9 @@ class Federation:
                 yield entry, server
                 if not entry.void:
                     break
+                reasons[entry.why or under_quorum] = None
             else:
-                raise QuorumError(
-                    f"round {round_} was void {self.rules.attempts} times: under {self.rules.quorum:.0%} of its "
-                    "cohort counted; lower rounds.quorum, raise rounds.deadline, or see in the ledger why they did not"
-                )
+                raise QuorumError(f"round {round_} was void {self.rules.attempts} times: {'; '.join(reasons)}")
 
     def round(self, server: Any, round_: int, attempt: int = 0) -> tuple[RoundRecord, Any]:
         """One try at one round. Under quorum it is void: recorded, and the server's state stays as it was."""
@@ -174,7 +182,7 @@ class Federation:
         scores = self.evaluate(after) if not void and _is_evaluated(round_, self.rules) else {}
         monitors = {} if void else self.method.monitors(after)
         entry = RoundRecord(
-            round_, attempt, void, counted, seconds, gathered.losses, scores, monitors, gathered.privacy
+            round_, attempt, void, counted, seconds, gathered.losses, scores, monitors, gathered.privacy, gathered.why
         )
         self.recorder.record(entry, rows)
         return entry, after

@@ -152,7 +152,9 @@ class PrivateGathering:
         sums, gathered = self.sums, self.inner.close()
         received = gathered.received
         if received is None or len(received.clients) < sums.rounds.needed(self.cohort):
-            return Gathered(None)
+            if gathered.unmasked:  # the round is void, but what was seen was told
+                sums.charge(self.task, [*gathered.unmasked])
+            return Gathered(None, why=gathered.why)
         seed = sums.machines.secret if sums.machines else self.task.seed
         luck = seeding.generator(seed, "noise", self.task.round, self.task.attempt)
         central = sums.settings.where == "central"
