@@ -34,6 +34,7 @@ class Rounds:
     quorum: float = 0.5  # share of the cohort that must count, or the round is void and repeated
     deadline: float = 0.0  # seconds after which an upload is late; 0 waits for ever
     max_norm: float = 0.0  # an upload of a larger norm is refused; 0 sets no bound
+    most_images: int = 100_000  # an upload that says it is of more is refused, where several are summed; 0: no bound
     attempts: int = 10  # tries at one round before giving up
     checkpoint_every: int = 1  # rounds; more where writing one is slow, so that it takes a tenth of the time at most
     evaluate_every: int = 0  # rounds between two evaluations; 0 evaluates the last round only
@@ -46,8 +47,11 @@ class Rounds:
             )
         if not 0 < self.quorum <= 1:
             raise ValueError(f"quorum is a share above 0 and up to 1, not {self.quorum}")
-        if min(self.deadline, self.max_norm, self.evaluate_every) < 0:
-            raise ValueError("deadline, max_norm and evaluate_every cannot be negative; 0 switches them off")
+        if min(self.deadline, self.max_norm, self.most_images, self.evaluate_every) < 0:
+            raise ValueError(
+                "deadline, max_norm, most_images and evaluate_every cannot be negative; 0 switches them off, not "
+                f"{self.deadline:g}, {self.max_norm:g}, {self.most_images} and {self.evaluate_every}"
+            )
 
     def needed(self, cohort: int) -> int:
         """How many of a cohort are its quorum."""
@@ -81,6 +85,7 @@ class RoundRecord:
     scores: dict[str, float]  # of the evaluation after this round, where there was one
     monitors: dict[str, float] = field(default_factory=dict)  # what the method says of the server's state
     privacy: dict[str, float] = field(default_factory=dict)  # ε and its like after this round, where it is accounted
+    why: str = ""  # it is void
 
 
 class Recorder(Protocol):
@@ -121,7 +126,7 @@ class Federation:
         for round_ in range(first_round, self.rules.rounds + 1):
             for attempt in range(self.rules.attempts):
                 try:
-                    entry, server, rows = self.round(server, round_, attempt)
+                    entry, server = self.round(server, round_, attempt)
                 except BudgetSpent:
                     if round_ > first_round:
                         self.recorder.checkpoint(round_ - 1, server)
@@ -137,12 +142,9 @@ class Federation:
                 if not entry.void:
                     break
             else:
-                raise QuorumError(
-                    f"round {round_} was void {self.rules.attempts} times: under {self.rules.quorum:.0%} of its "
-                    f"cohort counted{_commonest_trouble(rows)}; mend that, lower rounds.quorum or raise rounds.deadline"
-                )
+                raise QuorumError(f"round {round_} was void {self.rules.attempts} times: {entry.why}")
 
-    def round(self, server: Any, round_: int, attempt: int = 0) -> tuple[RoundRecord, Any, list[ClientRecord]]:
+    def round(self, server: Any, round_: int, attempt: int = 0) -> tuple[RoundRecord, Any]:
         """One try at one round. Under quorum it is void: recorded, and the server's state stays as it was."""
         began = time.perf_counter()
         luck = seeding.generator(self.seed, "round", round_, attempt)
@@ -174,23 +176,24 @@ class Federation:
         seconds = time.perf_counter() - began
         scores = self.evaluate(after) if not void and _is_evaluated(round_, self.rules) else {}
         monitors = {} if void else self.method.monitors(after)
+        why = (gathered.why or _under_quorum(self.rules, rows)) if void else ""
         entry = RoundRecord(
-            round_, attempt, void, counted, seconds, gathered.losses, scores, monitors, gathered.privacy
+            round_, attempt, void, counted, seconds, gathered.losses, scores, monitors, gathered.privacy, why
         )
         self.recorder.record(entry, rows)
-        return entry, after, rows
+        return entry, after
 
 
 def _is_evaluated(round_: int, rules: Rounds) -> bool:
     return round_ == rules.rounds or (rules.evaluate_every > 0 and round_ % rules.evaluate_every == 0)
 
 
-def _commonest_trouble(rows: list[ClientRecord]) -> str:
-    troubles = Counter(row.outcome for row in rows if row.outcome != "counted")
-    if not troubles:
-        return ""
-    ((outcome, times),) = troubles.most_common(1)
-    return f" ({times} of {len(rows)}: {outcome})"
+def _under_quorum(rules: Rounds, rows: list[ClientRecord]) -> str:
+    troubles = Counter(row.outcome for row in rows if row.outcome != "counted").most_common(1)
+    most = "".join(f" ({times} of {len(rows)}: {outcome})" for outcome, times in troubles)
+    return (
+        f"under {rules.quorum:.0%} of its cohort counted{most}; mend that, lower rounds.quorum or raise rounds.deadline"
+    )
 
 
 def _row(task: Task, reply: Reply, outcome: str) -> ClientRecord:

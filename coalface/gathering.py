@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from coalface import wire
@@ -22,9 +22,11 @@ class BudgetSpent(RuntimeError):
 class Gathered:
     """What the server has at the end of a round."""
 
-    received: Received | None  # None: nothing was learnt, and the round is void
+    received: Received | None  # None: there is nothing to go on with, and the round is void
     losses: dict[str, float] = field(default_factory=dict)  # means over the clients that counted
     privacy: dict[str, float] = field(default_factory=dict)  # what the rounds so far have told, where it is accounted
+    why: str = ""  # there is nothing, in words
+    unmasked: tuple[int, ...] = ()  # of a void round: whose sum was seen all the same
 
 
 class Gathering(Protocol):
@@ -55,7 +57,8 @@ class Plain:
 
     def open(self, task: Task, cohort: Sequence[int], group_of: Callable[[int], int], clients: int) -> Gathering:
         """Part of ``Sums``."""
-        return PlainGathering(self.rules, Received(task.method.types.upload, group_of))
+        rules = self.rules if len(cohort) > 1 else replace(self.rules, most_images=0)  # one alone outweighs nobody
+        return PlainGathering(rules, Received(task.method.types.upload, group_of))
 
 
 class PlainGathering:
@@ -77,6 +80,8 @@ class PlainGathering:
 
     def close(self) -> Gathered:
         """Part of ``Gathering``."""
+        if self.received.clients and not self.received.weight:
+            return Gathered(None, why="every upload that counted says that it is of 0 images")
         return Gathered(
             self.received, {part: total / len(self.received.clients) for part, total in self.losses.items()}
         )
@@ -93,10 +98,15 @@ def checked(reply: Reply, expected: wire.Upload, rules: Rounds, known: wire.Know
     if rules.deadline and reply.seconds > rules.deadline:
         return "late", None
     bound = rules.max_norm or None
+    upload = reply.upload
     try:
-        if isinstance(reply.upload, bytes):
-            return "counted", wire.decode(reply.upload, expected, max_norm=bound)
-        wire.check(reply.upload, expected, max_norm=bound, known=known, squares=reply.squares)
+        if isinstance(upload, bytes):
+            upload = wire.decode(upload, expected, max_norm=bound)
+        else:
+            wire.check(upload, expected, max_norm=bound, known=known, squares=reply.squares)
     except wire.Refused as reason:
         return f"refused: {reason}", None
-    return "counted", reply.upload
+    images = getattr(upload, upload.weight) if upload.weight else 0
+    if rules.most_images and images > rules.most_images:
+        return f"refused: it weighs {images} images, and rounds.most_images is {rules.most_images}", None
+    return "counted", upload

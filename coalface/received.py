@@ -31,7 +31,7 @@ class Received:
         self._groups: dict[str, dict[int, tuple[Any, int]]] = {field: {} for field in self._fields(wire.Seen.GROUPED)}
         self._counts = dict.fromkeys(self._fields(wire.Seen.COUNT), 0)
         self._waiting: dict[str, tuple[Any, float]] = {}  # the last value of each summed field, and its weight so far
-        self._weight = 0.0
+        self.weight = 0.0  # of all that counted
         self.clients: list[int] = []
 
     def add(self, client: int, upload: wire.Upload) -> None:
@@ -47,7 +47,7 @@ class Received:
                 self._revealed[field][client] = value
             else:
                 self._counts[field] += int(value)
-        self._weight += weight
+        self.weight += weight
         self.clients.append(client)
 
     def reveal(self, client: int, upload: wire.Upload) -> None:
@@ -65,7 +65,7 @@ class Received:
         groups: dict[str, dict[int, tuple[Any, int]]],
     ) -> None:
         """Sums that were made elsewhere, under masks; ``like`` has the dtypes, a group's sum its number of members."""
-        self.clients, self._weight, self._sums, self._counts, self._groups = clients, weight, sums, counts, groups
+        self.clients, self.weight, self._sums, self._counts, self._groups = clients, weight, sums, counts, groups
         self._dtypes = {field: tree.transform(lambda leaf: leaf.new_empty(0), getattr(like, field)) for field in sums}
 
     def disturb(self, noise: Callable[[str, Tensor], Tensor]) -> None:
@@ -80,13 +80,13 @@ class Received:
     def mean(self, field: str) -> Any:
         """The weighted mean of a summed field over the cohort, in the dtype in which it travelled."""
         self._must_be(field, wire.Seen.SUMMED, "only the sum over the cohort of a summed field exists")
-        if not self._weight:
+        if not self.weight:
             raise ValueError("no upload counted: there is no mean of nothing")
         if field in self._waiting and field not in self._sums:  # all handed in the same: it is the mean
             return tree.transform(Tensor.detach, self._waiting[field][0])
         self._settle(field)
         return tree.transform(
-            lambda total, dtype: (total / self._weight).to(dtype.dtype), self._sums[field], self._dtypes[field]
+            lambda total, dtype: (total / self.weight).to(dtype.dtype), self._sums[field], self._dtypes[field]
         )
 
     def whole_groups(self, field: str, size_of: Callable[[int], int]) -> dict[int, Any]:

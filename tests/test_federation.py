@@ -177,7 +177,9 @@ def test_how_many_are_a_quorum(quorum: float, cohort: int, needed: int) -> None:
     assert Rounds(quorum=quorum).needed(cohort) == needed
 
 
-@pytest.mark.parametrize("wrong", [{"rounds": 0}, {"quorum": 0.0}, {"quorum": 1.5}, {"deadline": -1.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"rounds": 0}, {"quorum": 0.0}, {"quorum": 1.5}, {"deadline": -1.0}, {"most_images": -1}]
+)
 def test_bad_rules_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError):
         Rounds(**wrong)  # type: ignore[arg-type]
@@ -193,3 +195,52 @@ def test_slow_checkpoints_become_rare_but_the_last_is_there(run: SmallRun, monke
     monkeypatch.setattr("coalface.federation.CHECKPOINT_SHARE", 1e-12)
     run.run(Rounds(rounds=4))
     assert written == [1, 4]
+
+
+def with_images(run: SmallRun, images: dict[int, int]) -> None:
+    """Clients that say they hold another number of images than they do."""
+    run.engine = Mangled(  # type: ignore[assignment]
+        run.engine,
+        lambda task, reply: replace(
+            reply, upload=replace(reply.upload, images=images.get(reply.client, reply.upload.images))
+        ),
+    )
+
+
+def test_a_round_in_which_nobody_weighs_anything_is_void(run: SmallRun) -> None:
+    with_images(run, dict.fromkeys(range(8), 0))
+    with pytest.raises(QuorumError, match="round 1 was void 2 times: every upload .* is of 0 images$"):
+        run.run(Rounds(rounds=1, attempts=2))
+    assert [(row["void"], row["counted"], row["why"]) for row in run.stage.rounds()] == [
+        (True, 0, "every upload that counted says that it is of 0 images")
+    ] * 2
+
+
+def test_nobody_weighs_more_than_the_rules_allow(net: Net, population: Population, tmp_path: Path) -> None:
+    """Client 2 says 2⁶² images where the others hold 4 each: its update would be the mean. It is left out."""
+    greedy = small_run("fedavg/shared-head", net, population, tmp_path / "a")
+    with_images(greedy, {2: 2**62})
+    without = small_run("fedavg/shared-head", net, population, tmp_path / "b")
+    without.engine = Mangled(  # type: ignore[assignment]
+        without.engine, lambda task, reply: replace(reply, trouble="gone") if reply.client == 2 else reply
+    )
+    assert tree.sha256(greedy.run(Rounds(rounds=1))) == tree.sha256(without.run(Rounds(rounds=1)))
+    assert outcomes(greedy)[2] == f"refused: it weighs {2**62} images, and rounds.most_images is 100000"
+
+
+@pytest.mark.parametrize(("most", "outcome"), [(4, "counted"), (3, "refused: it weighs 4 images, and"), (0, "counted")])
+def test_the_bound_on_images_is_the_largest_number_that_counts(run: SmallRun, most: int, outcome: str) -> None:
+    rules = Rounds(rounds=1, attempts=1, most_images=most)
+    if outcome == "counted":
+        run.run(rules)
+    else:
+        with pytest.raises(QuorumError):
+            run.run(rules)
+    assert all(found.startswith(outcome) for found in outcomes(run).values())
+
+
+def test_a_client_alone_may_hold_any_number_of_images(net: Net, population: Population, tmp_path: Path) -> None:
+    """It outweighs nobody: central training is a federation of one client."""
+    everybody = small_run("centralised", net, population, tmp_path)
+    everybody.run(Rounds(rounds=1, most_images=31))  # of 8 × 4
+    assert [(row["outcome"], row["images"]) for row in everybody.stage.ledger()] == [("counted", 32)]

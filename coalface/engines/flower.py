@@ -20,7 +20,7 @@ from flwr.serverapp.grid import Grid
 
 from coalface import tree, wire
 from coalface.engines.engine import Reply, Task
-from coalface.engines.flower_messages import COLLECT, TRAIN, Answer, Call, pack, unpack
+from coalface.engines.flower_messages import COLLECT, TOO_LARGE, TRAIN, Answer, Call, pack, unpack
 from coalface.federation import Rounds
 from coalface.offer import DECLINED
 
@@ -28,7 +28,7 @@ POLL = 0.05  # seconds between two looks for answers
 STAND_BACK = 4  # times as long as a look took
 FOR_EVER = 30 * 24 * 3600.0  # seconds; Flower wants a number
 
-ERRORS = {ErrorCode.NODE_UNAVAILABLE: "gone", ErrorCode.MESSAGE_UNAVAILABLE: "late"}
+ERRORS = {ErrorCode.NODE_UNAVAILABLE: "gone", ErrorCode.MESSAGE_UNAVAILABLE: "late", TOO_LARGE: "refused: too large"}
 
 log = logging.getLogger("coalface.server")
 
@@ -54,6 +54,7 @@ class Question:
     kind: str
     task: Task
     data: Callable[[int], bytes]
+    most: Callable[[int], int]  # bytes of an answer
 
 
 @dataclass
@@ -87,18 +88,32 @@ class Flower:
         self.grid, self.nodes, self.terms, self.kept = grid, nodes, terms, kept
         self.federation, self.rules, self.patience, self.in_flight = federation, rules, patience, in_flight
         self.sealed: Callable[[int], bytes | None] = lambda client: b""  # of a secure sum; None: it is not called
+        self.masked_bytes = 0  # of an upload under masks; 0: it travels as the method has it
         self._met = False
 
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
-        return self.ask(TRAIN, task, cohort, lambda client: wire.encode(_on_cpu(task.broadcast(client))))
+        def most(client: int) -> int:
+            return self.masked_bytes or wire.encoded_size(task.method.expected(task.broadcast(client)))
 
-    def collect(self, task: Task, clients: Sequence[int]) -> Iterator[Reply]:
-        """What leaves once, before the first round, under a method that collects."""
-        return self.ask(COLLECT, task, clients, lambda client: b"")
+        return self.ask(TRAIN, task, cohort, lambda client: wire.encode(_on_cpu(task.broadcast(client))), most)
 
-    def ask(self, kind: str, task: Task, cohort: Sequence[int], data: Callable[[int], bytes]) -> Iterator[Reply]:
-        """Call each of them with its own bytes, and yield what comes back, in their order."""
-        question = Question(kind, task, data)
+    def collect(self, task: Task, clients: Sequence[int], most: int) -> Iterator[Reply]:
+        """What leaves once, before the first round, under a method that collects; so many bytes of each at most."""
+        return self.ask(COLLECT, task, clients, lambda client: b"", lambda client: most)
+
+    def ask(
+        self,
+        kind: str,
+        task: Task,
+        cohort: Sequence[int],
+        data: Callable[[int], bytes],
+        most: Callable[[int], int],
+    ) -> Iterator[Reply]:
+        """Call each of them with its own bytes, and yield what comes back, in their order.
+
+        Of a client's answer ``most`` bytes are taken, where the grid can look before it stores.
+        """
+        question = Question(kind, task, data, most)
         self._wait_for(cohort)
         calls: dict[int, Sent] = {}
         replies: dict[int, Reply] = {}
@@ -148,6 +163,9 @@ class Flower:
             sealed,
         )
         lives = self.rules.deadline or FOR_EVER
+        allow = getattr(self.grid, "allow", None)  # Flower's own grid stores whatever comes
+        if allow is not None:
+            allow(self.nodes[client], question.most(client))
         message = Message(pack(call, data), self.nodes[client], question.kind, ttl=lives, group_id=str(task.round))
         (identity,) = self.grid.push_messages([message])
         began = calls[client].began if client in calls else time.monotonic()

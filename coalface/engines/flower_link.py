@@ -16,7 +16,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 from flwr.app.message.message import remove_content_from_message
 from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
 from flwr.proto.node_pb2 import NodeInfo
@@ -27,11 +27,10 @@ from flwr.supercore.error import http_error_translator
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
-    iterate_object_tree,
     no_object_id_recompute,
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from flwr.supercore.object_store import NoObjectInStoreError, ObjectStoreFactory
+from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.protobuf.translation import ProtobufTranslationMiddleware
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
@@ -42,6 +41,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from coalface.engines.flower_messages import SMALL, TOO_LARGE
+from coalface.engines.flower_room import AnswerLimit, Room, inflated_size
 from coalface.registry import Tls
 
 LARGEST_REQUEST = 16 << 20  # bytes; Flower cuts messages into objects of 5 MiB
@@ -69,8 +70,10 @@ class Link(Grid):
         self._state.activate_task(self._task)
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = self._task, self._run_id, 1
         self._arriving: dict[str, Message] = {}  # replies whose objects are still on their way, by the call's id
+        self._room = Room()
+        self._allowed: dict[int, int] = {}
         self._stop = threading.Event()
-        self._server = _server(_app(factory), host, port, tls)
+        self._server = _server(_app(factory, self._room), host, port, tls)
         self._threads = [threading.Thread(target=target, daemon=True) for target in (self._server.run, self._beat)]
 
     def __enter__(self) -> Link:
@@ -117,9 +120,12 @@ class Link(Grid):
                 message.metadata.__dict__["_message_id"] = identity
                 session = self._state.start_session(self._run_id)
                 bare = remove_content_from_message(message)
+                node = message.metadata.dst_node_id
+                self._room.open(identity, bare, self._allowed.pop(node, SMALL))
                 stored, missing = self._state.store_message_and_object_tree(bare, get_object_tree(message), session)
                 if not stored:
-                    raise RuntimeError(f"the message to node {message.metadata.dst_node_id} was not taken")
+                    self._room.close(identity)
+                    raise RuntimeError(f"the message to node {node} was not taken")
                 wanted = set(missing)
                 for name, item in get_all_nested_objects(message).items():
                     if name in wanted:
@@ -128,11 +134,16 @@ class Link(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Replies that have arrived in full. Flower's own are errors: the node is gone, or the time is up."""
+        """Replies that have arrived in full, and errors: the node is gone, the time is up, or too much came."""
         ids = set(message_ids)
+        whole = []
+        for identity, bare in self._room.too_large().items():
+            if identity in ids:
+                whole.append(Message(Error(TOO_LARGE, "too large"), reply_to=bare))
+                self.forget([identity])
+                ids.remove(identity)
         for reply in self._state.get_message_res(ids - self._arriving.keys(), self._run_id):
             self._arriving[reply.metadata.reply_to_message_id] = reply
-        whole = []
         for identity in sorted(ids & self._arriving.keys()):
             reply = self._arriving[identity]
             inflated = reply if reply.has_error() else self._inflated(reply)
@@ -146,14 +157,18 @@ class Link(Grid):
 
     # --- beyond Grid ----------------------------------------------------------------------------------------------
 
+    def allow(self, node: int, most: int) -> None:
+        """How many bytes of ours the answer to the next message to this node may have; ``SMALL`` if nobody says so."""
+        self._allowed[node] = most
+
     def forget(self, message_ids: Iterable[str]) -> None:
         """Remove calls and what was answered to them; an answer that comes later finds no call, and is turned away."""
         for identity in message_ids:
+            announced = self._room.close(identity)
             reply = self._arriving.pop(identity, None)
             self._state.delete_messages({identity})
-            self._store.delete(identity)
-            if reply is not None:
-                self._store.delete(reply.metadata.message_id)
+            for name in (identity, announced, reply.metadata.message_id if reply is not None else ""):
+                self._store.delete(name)
 
     def held(self) -> int:
         """Objects in store: nothing may stay behind after a round."""
@@ -161,14 +176,15 @@ class Link(Grid):
 
     def _inflated(self, reply: Message) -> Message | None:
         identity = reply.metadata.message_id
-        try:
-            names = {tree.object_id for tree in iterate_object_tree(self._store.get_object_tree(identity))}
-        except NoObjectInStoreError:
+        call = self._room.find(reply.metadata.reply_to_message_id)
+        if call is None or identity not in call.names:
             return None
-        contents = {name: self._state.get_object(self._run_id, name) or b"" for name in names}
+        contents = {name: self._state.get_object(self._run_id, name) or b"" for name in call.names}
         if not all(contents.values()):
             return None
         try:
+            if inflated_size(contents) > call.most + call.envelope:
+                raise ValueError("it is larger than what came: pieces are in it more than once")
             whole = inflate_object_from_contents(identity, contents)
         except Exception:  # whatever a peer's bytes can make Flower raise
             log.warning("a reply from node %s could not be read", reply.metadata.src_node_id)
@@ -184,7 +200,7 @@ class Link(Grid):
             self._state.acknowledge_task_heartbeat(self._task)
 
 
-def _app(factory: LinkStateFactory) -> FastAPI:
+def _app(factory: LinkStateFactory, room: Room) -> FastAPI:
     app = FastAPI(
         openapi_url=None,
         middleware=[
@@ -192,6 +208,7 @@ def _app(factory: LinkStateFactory) -> FastAPI:
             Middleware(BaseHTTPMiddleware, dispatch=http_error_translator),
             Middleware(ProtobufTranslationMiddleware),
             Middleware(NodeAuthMiddleware),
+            Middleware(AnswerLimit, room=room),
         ],
     )
     app.state.linkstate_factory = factory

@@ -15,6 +15,7 @@ from coalface.wire import Refused
 
 H = TypeVar("H")
 SMALL = 1 << 20  # bytes
+TOO_LARGE = 1001  # an error of ours beside Flower's: more came than was asked for
 TRAIN = "train"  # Flower's kind of message for a round; everything else is a "query"
 COLLECT = "query.collect"
 ADVERTISE, SHARE, AGREE, UNMASK = "query.advertise", "query.share", "query.agree", "query.unmask"  # a secure sum's

@@ -40,6 +40,8 @@ STEPS: dict[Step, tuple[str, type[Any]]] = {
     "unmask": (UNMASK, Unmasking),
 }
 
+PER_MEMBER = 1024  # bytes; of a client's answer about each of the cohort: two shares, sealed or not, and their numbers
+
 log = logging.getLogger("coalface.server")
 
 
@@ -59,7 +61,8 @@ class FlowerParties:
         def data(client: int) -> bytes:
             return told or encode(self.openings[client])
 
-        for reply in self.flower.ask(kind, self.task, clients, data):
+        most = PER_MEMBER * len(self.openings)
+        for reply in self.flower.ask(kind, self.task, clients, data, lambda client: most):
             if reply.trouble:
                 log.info("client %d does not %s: %s", reply.client, step, reply.trouble)
                 continue
@@ -77,6 +80,7 @@ class FlowerParties:
             return None if found is None else encode(found)
 
         self.flower.sealed = sealed
+        self.flower.masked_bytes = 4 * (self.layout.size + self.layout.group_size) + self.layout.revealed_bytes
 
     def masked(self, reply: Reply, expected: wire.Upload) -> tuple[str, Masked | None, wire.Upload | None]:
         if reply.trouble:

@@ -27,6 +27,8 @@ from coalface.terms import PROTOCOL, NoiseTerms, SecureTerms, Terms
 if TYPE_CHECKING:
     from coalface.privacy.secure_sum import SecureSums
 
+UNBOUNDED = 1 << 32  # images, where rounds.most_images sets no bound
+
 log = logging.getLogger("coalface.server")
 
 
@@ -80,7 +82,7 @@ class Fleet:
         from coalface.privacy.dp import Machines, PrivateSums  # noqa: PLC0415  (dp-accounting is optional)
         from coalface.privacy.journal import Journal  # noqa: PLC0415
 
-        rules, clients = run.privacy.without_norms(run.rounds), len(self.roster)
+        rules, clients = run.privacy.without_bounds(run.rounds), len(self.roster)
         cohort = min(run.rounds.cohort or clients, clients)
         machines = Machines(Journal(stage.folder / "told.jsonl"))
         sums = PrivateSums(run.privacy.dp, rules, inner or Plain(rules), run.method, cohort, clients, machines)
@@ -96,7 +98,7 @@ class Fleet:
             raise ConfigError("a server that collects everybody's faces has nothing left to hide: no secure sum")
         privacy = run.privacy
         return SecureSums(
-            privacy.without_norms(run.rounds),
+            privacy.without_bounds(run.rounds),
             Rules(min_cohort=privacy.min_cohort, threshold=privacy.threshold),
             privacy.value_bound,
             privacy.largest_weight(),
@@ -109,7 +111,8 @@ def collected(flower: Flower, run: Run | DetectionRun, roster: Population) -> Po
     net = terms(run, roster, 0).net()
     task = Task(run.method, net, run.training, run.seed, round=0, attempt=0, broadcast=_nothing)
     found = []
-    for reply in flower.collect(task, range(len(roster))):
+    each = wire.encoded_size(run.method.expected_collection(1, run.data.size))
+    for reply in flower.collect(task, range(len(roster)), (run.rounds.most_images or UNBOUNDED) * each):
         if reply.trouble:
             raise QuorumError(f"client {reply.client} gave no faces ({reply.trouble}), and without them all nobody can")
         found.append(_decoded(run, reply))
@@ -139,7 +142,7 @@ def _nothing(client: int) -> wire.Broadcast:
 def terms(run: Run | DetectionRun, roster: Population, client: int, public: str = "") -> Terms:
     """What one client is told. The run's seed is not in it: clients draw their own numbers."""
     privacy, dp = run.privacy, run.privacy.dp
-    bound = privacy.without_norms(run.rounds).max_norm
+    bound = privacy.without_bounds(run.rounds).max_norm
     secure = SecureTerms(privacy.min_cohort, privacy.threshold, privacy.value_bound, privacy.largest_weight(), bound)
     noise = NoiseTerms(dp.clip, dp.group_clip, dp.noise, dp.group_noise, dp.where == "distributed")
     return Terms(

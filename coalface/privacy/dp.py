@@ -150,7 +150,9 @@ class PrivateGathering:
         sums, gathered = self.sums, self.inner.close()
         received = gathered.received
         if received is None or len(received.clients) < sums.rounds.needed(self.cohort):
-            return Gathered(None)
+            if gathered.unmasked:  # the round is void, but what was seen was told
+                sums.charge(self.task, [*gathered.unmasked])
+            return Gathered(None, why=gathered.why)
         normal = central(self.task, on_machines=sums.machines is not None)
         by_server = sums.settings.where == "central"
         if by_server:

@@ -57,6 +57,7 @@ class UploadLayout:
         self.fixed_in_group = FixedPoint(in_group, max(sizes), room)
         room = 12 * spread * self.noise.losses if self.noise else 0.0
         self.fixed_loss = FixedPoint(LOSS_BOUND, self.cohort, room)
+        self.most = self.most_images if self.like.weight else 1  # that one client can weigh
         self.values = self._numbers(wire.Seen.SUMMED)
         self.size = self.values + 1 + len(self.counts) + LOSS_SLOTS
         self.group_size = self._numbers(wire.Seen.GROUPED)
@@ -65,7 +66,7 @@ class UploadLayout:
     def vectors(self, upload: wire.Upload, losses: dict[str, float], client: int) -> tuple[Words, Words]:
         """One client's two vectors; OutOfRange if a number does not fit."""
         weight = float(getattr(upload, upload.weight)) if upload.weight else 1.0
-        most = self.most_images if upload.weight else 1
+        most = self.most
         if not weight <= most:
             raise OutOfRange(f"{weight:.0f} images, and privacy.most_images is {most}")
         whole = [weight, *(getattr(upload, name) for name in self.counts)]
@@ -87,15 +88,16 @@ class UploadLayout:
             _add(grouped, n.share("grouped", in_group, len(grouped), self.fixed_in_group.quantum, client))
         return vector, grouped
 
-    def weight_and_counts(self, total: Words) -> tuple[float, dict[str, int]]:
-        """The sum of the weights, and of each count."""
+    def weight_and_counts(self, total: Words, clients: int) -> tuple[float, dict[str, int]]:
+        """The sum of the weights, and of each count; OutOfRange if so many honest clients cannot weigh that."""
         whole = total[self.values : self.values + 1 + len(self.counts)].view(np.int32)
+        if not 0 < whole[0] <= clients * self.most:
+            raise OutOfRange(f"{clients} clients weigh 1 to {clients * self.most} together, and not {whole[0]}")
         return float(whole[0]), {name: int(value) for name, value in zip(self.counts, whole[1:], strict=True)}
 
     def sums(self, total: Words) -> dict[str, Any]:
         """Each Summed field: the weighted sum, in float64."""
-        most = self.most_images if self.like.weight else 1
-        return self._fields(wire.Seen.SUMMED, self.fixed.decode(total[: self.values]) * most)
+        return self._fields(wire.Seen.SUMMED, self.fixed.decode(total[: self.values]) * self.most)
 
     def group_sums(self, total: Words) -> dict[str, Any]:
         """Each SummedInGroup field of one group, in the dtype in which it travels."""

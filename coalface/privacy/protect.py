@@ -22,7 +22,7 @@ def protected(
     stage: Stage | None = None,
 ) -> Sums | None:
     """How to sum by these settings, going on from a stage's records; None: in the open, and nothing is accounted."""
-    rules = privacy.without_norms(rules)
+    rules = privacy.without_bounds(rules)
     inner: Any = Plain(rules)
     if privacy.secure_sum:
         from coalface.privacy.secagg.rules import Rules

@@ -149,20 +149,24 @@ class SecureGathering:
     def close(self) -> Gathered:
         """The survivors agree on who they are, and unmask the sum; or they are too few, and nobody ever will."""
         if self.trouble:
-            return Gathered(None)
+            return Gathered(None, why=self.trouble)
         try:
             total = self._unmasked()
         except (TooFew, Refusal, Tampered) as reason:
             self.trouble = str(reason)
-            return Gathered(None)
-        weight, counts = self.layout.weight_and_counts(total.vector)
+            return Gathered(None, why=self.trouble)
+        clients = [*total.clients]
+        try:
+            weight, counts = self.layout.weight_and_counts(total.vector, len(clients))
+        except OutOfRange as reason:  # whose word it was is masked for ever; but the sum has been seen
+            self.trouble = f"somebody spoilt the sum: {reason}; leave members out until nobody does"
+            return Gathered(None, why=self.trouble, unmasked=total.clients)
         groups: dict[str, dict[int, tuple[object, int]]] = {
             name: {} for name, seen in self.layout.seen.items() if seen is wire.Seen.GROUPED
         }
         for group, words in total.groups.items():
             for name, value in self.layout.group_sums(words).items():
                 groups[name][group] = (value, self.server.members(group))
-        clients = [*total.clients]
         self.received.take_sums(clients, weight, self.layout.sums(total.vector), self.layout.like, counts, groups)
         return Gathered(self.received, self.layout.losses(total.vector, len(clients)))
 

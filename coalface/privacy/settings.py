@@ -62,9 +62,12 @@ class Privacy:
                 "shares of noise hide nobody in the open: privacy.dp.where=distributed needs secure_sum=true"
             )
 
-    def without_norms(self, rules: Rounds) -> Rounds:
-        """Under noise nobody is left out for a long update: that would show in how many counted; clipping is enough."""
-        return replace(rules, max_norm=0.0) if self.dp.noise else rules
+    def without_bounds(self, rules: Rounds) -> Rounds:
+        """Under noise nobody is left out for a long update or many images: that would show in how many counted.
+
+        Clipping is enough, and everybody weighs the same.
+        """
+        return replace(rules, max_norm=0.0, most_images=0) if self.dp.noise else rules
 
     def largest_weight(self) -> int:
         """Of a client in a secure sum; 0 asks the simulation. Under noise everybody weighs the same."""

@@ -170,7 +170,7 @@ def outcomes(rounds: Sequence[Row], ledger: Iterable[Row]) -> list[tuple[str, in
         counts[alike] += 1
     first = ("counted", "in a void round", "late")
     order = sorted(counts, key=lambda alike: (first.index(alike) if alike in first else len(first), -counts[alike]))
-    remarks = {"in a void round": "good uploads of a round that missed its quorum"}
+    remarks = {"in a void round": "good uploads of a round that came to nothing"}
     remarks |= {alike: "numbers vary" for alike in order if len(texts[alike]) > 1}
     return [(next(iter(texts[alike])), counts[alike], remarks.get(alike, "")) for alike in order]
 

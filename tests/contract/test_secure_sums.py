@@ -15,9 +15,10 @@ from coalface.algorithms import METHODS
 from coalface.data.centres import centres
 from coalface.engines.engine import Reply, Task
 from coalface.engines.faults import Faults, Faulty
-from coalface.federation import Rounds
+from coalface.federation import QuorumError, Rounds
 from coalface.gathering import Gathered, Plain, Sums
 from coalface.models.net import Net
+from coalface.privacy.layout import UploadLayout
 from coalface.privacy.secagg import masks, messages
 from coalface.privacy.secagg.client import Client
 from coalface.privacy.secagg.fixed_point import FixedPoint, Words
@@ -66,7 +67,7 @@ def assert_same(method: Any, plain: Gathered, hidden: Gathered) -> None:
     for row in wire.disclosure(method.types.upload):
         if row.seen is wire.Seen.SUMMED:
             # Each of n clients is off by half a quantum of its weight over the largest weight.
-            slack = len(one.clients) * quantum * MOST / 2 / one._weight + 1e-8
+            slack = len(one.clients) * quantum * MOST / 2 / one.weight + 1e-8
             assert_close(one.mean(row.field), two.mean(row.field), slack)
         elif row.seen is wire.Seen.GROUPED:
             sums = [received.whole_groups(row.field, lambda group: 4) for received in (one, two)]
@@ -156,6 +157,32 @@ def test_a_void_round_is_recorded_and_changes_nothing(net: Net, tmp_path: Path) 
     with pytest.raises(RuntimeError, match="void 2 times"):
         run.run(Rounds(rounds=1, attempts=2))
     assert [row["void"] for row in run.stage.rounds()] == [True, True]
+    assert not run.stage.private.clients()
+
+
+@pytest.mark.parametrize(
+    ("word", "together"),
+    [(-7 * 4, 0), (-7 * 4 - 1, -1), (CLIENTS * MOST - 7 * 4 + 1, 49)],  # seven hold 4 images each; 8 × 6 are possible
+)
+def test_a_weight_that_cannot_be_makes_the_round_void(
+    word: int, together: int, net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One member puts another number where its images are; nobody can see whose it was."""
+    honest = UploadLayout.vectors
+
+    def vectors(layout: UploadLayout, upload: wire.Upload, losses: dict[str, float], client: int) -> Any:
+        vector, grouped = honest(layout, upload, losses, client)
+        if client == 0:
+            vector[layout.values] = np.uint32(word & 0xFFFFFFFF)
+        return vector, grouped
+
+    monkeypatch.setattr(UploadLayout, "vectors", vectors)
+    run = small_run("fedavg/private-head", net, noise_population(CLIENTS), tmp_path)
+    run.sums = secure()
+    why = f"somebody spoilt the sum: 8 clients weigh 1 to 48 together, and not {together}"
+    with pytest.raises(QuorumError, match=f"void 2 times: {why}"):
+        run.run(Rounds(rounds=1, attempts=2))
+    assert [(row["void"], row["why"].startswith(why)) for row in run.stage.rounds()] == [(True, True)] * 2
     assert not run.stage.private.clients()
 
 

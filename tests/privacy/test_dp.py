@@ -17,7 +17,7 @@ from coalface import tree, wire
 from coalface.algorithms import chorus
 from coalface.config import Run
 from coalface.engines.engine import Reply, Task
-from coalface.federation import Rounds
+from coalface.federation import QuorumError, Rounds
 from coalface.gathering import Plain
 from coalface.local import Training
 from coalface.models.net import Net, Weights
@@ -305,6 +305,28 @@ def test_the_run_stops_before_the_budget_is_passed(net: Net, tmp_path: Path) -> 
     again = private_run(tmp_path / "b", net, replace(CENTRAL, dp=replace(CENTRAL.dp, budget=budget)))
     again.run(EVERYBODY)
     assert len(again.stage.rounds()) == 4
+
+
+def test_a_sum_that_somebody_spoilt_was_told_all_the_same(
+    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two void rounds of which the server saw the sums cost as much as two that counted."""
+    good = private_run(tmp_path / "good", net, HIDDEN)
+    good.run(replace(EVERYBODY, rounds=2))
+    honest = UploadLayout.vectors
+
+    def vectors(layout: UploadLayout, upload: wire.Upload, losses: dict[str, float], client: int) -> Any:
+        vector, grouped = honest(layout, upload, losses, client)
+        if client == 0:
+            vector[layout.values] = 100  # eight clients weigh 8 together
+        return vector, grouped
+
+    monkeypatch.setattr(UploadLayout, "vectors", vectors)
+    spoilt = private_run(tmp_path / "spoilt", net, HIDDEN)
+    with pytest.raises(QuorumError, match="somebody spoilt the sum: 8 clients weigh 1 to 8 together, and not 107"):
+        spoilt.run(replace(EVERYBODY, rounds=1, attempts=2))
+    account = spoilt.sums.account  # type: ignore[union-attr]
+    assert account.readers() == pytest.approx(told(good, "epsilon")[1])
 
 
 def test_a_budget_for_less_than_one_round_is_an_error(net: Net, tmp_path: Path) -> None:
