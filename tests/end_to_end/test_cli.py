@@ -67,7 +67,7 @@ def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "says"),
     [
         (["run", "fedavgg/shared-head", "--out", "OUT"], "did you mean fedavg/shared-head?"),
-        (["run", "demo", "--set", "data.publik=3", "--out", "OUT"], "did you mean public?"),
+        (["run", "demo", "--set", "data.publik=3", "--out", "OUT"], "did you mean data.public?"),
         (["run", "demo", "--set", "training.rate=fast", "--out", "OUT"], "training.rate must be a number, not 'fast'"),
         (["run", "demo", "--set", "training.rate=0", "--out", "OUT"], "rate must be above 0"),
         (["run", "demo", "--set", "rounds", "--out", "OUT"], "--set takes name=value"),
