@@ -157,6 +157,7 @@ class Experiment:
             "rounds": sum(not row["void"] for row in rounds),
             "clients": taking_part,
             "cohort": min(run.rounds.cohort or taking_part, taking_part),
+            **({"broken_images_left_out": self.world.skipped} if self.world.skipped else {}),
             "metrics": metrics,
             "gain_recovered": gain_recovered(metrics),
             **({"personal": personal} if personal else {}),
