@@ -30,6 +30,7 @@ def test_keys_write_what_the_two_sides_read(tmp_path: Path) -> None:
     assert Path(client.key).stat().st_mode & 0o077 == 0 and Path(client.ca).exists() and client.seed == -1
     assert not list((out / "server").glob("*north*.key")) and not (out / "north" / "ca.key").exists()
     assert main(["keys", "north", "--out", str(out)]) == 2  # keys are not overwritten
+    assert main(["keys", "a", "--days", "0", "--out", str(tmp_path / "b")]) == 2 and not (tmp_path / "b").exists()
 
 
 @pytest.mark.parametrize(
