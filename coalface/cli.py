@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import shlex
 import sys
 import warnings
@@ -21,15 +22,18 @@ from coalface import __version__, config, seeding
 from coalface.allocator import keep_freed_memory
 from coalface.config import ConfigError, DetectionRun, Run
 from coalface.data import pairs as pair_lists
-from coalface.data.faces import read_folder, read_images
+from coalface.data.faces import list_photos, read_folder, read_images
+from coalface.data.faceset import FaceSet
 from coalface.data.pair_bin import read_bin
 from coalface.detection import Detection
 from coalface.detection import table as detection_table
 from coalface.evaluation import embed
 from coalface.experiment import Experiment
 from coalface.federation import QuorumError
+from coalface.metrics.cosine import NoDirection
+from coalface.models import networks
 from coalface.models.checkpoints import load_weights
-from coalface.models.net import Net
+from coalface.models.net import Net, Weights
 from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
 from coalface.recipes import RECIPES
 from coalface.recipes.demo import demo as demo_run
@@ -59,6 +63,7 @@ ENGINES = (
     "sequential: one client at a time, the reference; stacked: many at a time where that is quicker, with the same "
     "results; auto: stacked for every method that can be; flower-sim: Flower's own, on Ray"
 )
+LOWER = "training has diverged; start again with a lower rate (pretrain.training.rate, training.rate)"
 
 
 class Parser(argparse.ArgumentParser):
@@ -70,14 +75,22 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; 0 on success, 2 when something about the request is wrong, 130 when interrupted."""
+    """Run one verb; 0 on success, 1 when nobody reads what it prints, 2 for a bad request, 130 when interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(given)
     warnings.showwarning = _one_line_warning
     keep_freed_memory()  # `serve` and `join`, which run for weeks, take this back
     try:
         options.verb(options, _shown_command(given, options))
-    except (ConfigError, StoreError, QuorumError, FileNotFoundError, NotADirectoryError, ImportError) as error:
+        sys.stdout.flush()  # here, where it is known what to do if nobody reads on
+    except BrokenPipeError:
+        # As after `| head`. Python writes what is left when it ends, and would complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except NoDirection as error:
+        print(f"coalface: the embeddings have no direction ({error}): {LOWER}", file=sys.stderr)
+        return 2
+    except (ConfigError, StoreError, QuorumError, OSError, ImportError) as error:
         print(f"coalface: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -116,10 +129,7 @@ def serve(options: argparse.Namespace, command: str) -> None:
 
 def resume(options: argparse.Namespace, command: str) -> None:
     """Go on where a run stopped, with its own settings."""
-    file = options.folder / "config.json"
-    if not file.exists():
-        raise ConfigError(f"{options.folder} holds no run: there is no config.json in it")
-    _execute(_read_config(file), options.folder, options, command, fresh=False)
+    _execute(_read_config(_config_of(options.folder)), options.folder, options, command, fresh=False)
 
 
 def evaluate(options: argparse.Namespace, command: str) -> None:
@@ -131,18 +141,14 @@ def evaluate(options: argparse.Namespace, command: str) -> None:
     size = net.size[0]
     with Progress(quiet=options.quiet) as progress:
         if options.pairs is None:
-            faces = _described(lambda: read_folder(_folder(options.data), size, min_images=2)).faces
-            with progress.stage("embedding", total=1) as stage:
-                embeddings = embed(net, weights, faces.images, head=head).cpu()
-                stage.advance(1)
+            faces = _described(lambda: _photographs(options, size, progress))
+            embeddings = _embedded(net, weights, faces.images, head, progress)
             identities = torch.repeat_interleave(torch.arange(len(faces)), faces.counts())
             result: Any = _described(lambda: all_pairs(embeddings, identities, options.fmr))
         else:
             listed = _described(lambda: _pair_list(options))
-            with progress.stage("embedding", total=1) as stage:
-                images = _described(lambda: _listed_images(listed, size))
-                embeddings = embed(net, weights, images, head=head).cpu()
-                stage.advance(1)
+            images = _described(lambda: _listed_images(listed, size, progress))
+            embeddings = _embedded(net, weights, images, head, progress)
             scores = pair_scores(embeddings, listed.pairs)
             result = _described(lambda: lfw_folds(scores, listed.same, listed.fold))
     print(result.to_json() if options.json else str(result))
@@ -163,16 +169,19 @@ def make_again(options: argparse.Namespace, command: str) -> None:
 def pairs(options: argparse.Namespace, command: str) -> None:
     """A balanced, LFW-style pair list for a folder of photographs."""
     root = _folder(options.data)
-    files = sorted(p for p in root.glob("*/*") if p.suffix.lower() in {".jpg", ".jpeg", ".png", ".bmp", ".webp"})
-    if not files:
+    if options.out.is_dir():
+        raise ConfigError(f"--out is the file to write, and {options.out} is a folder: try {options.out / 'pairs.csv'}")
+    photos: dict[str, list[Path]] = _described(lambda: list_photos(root))  # as `eval` finds them
+    if not photos:
         raise ConfigError(f"{root} holds no photographs: it needs one sub-folder per identity")
-    names = sorted({file.parent.name for file in files})
-    identities = torch.tensor([names.index(file.parent.name) for file in files])
+    files = [file for several in photos.values() for file in several]
+    each = torch.tensor([len(several) for several in photos.values()])
+    identities = torch.repeat_interleave(torch.arange(len(photos)), each)
     generator = seeding.generator(options.seed, "pairs")
     chosen, same, fold = _described(lambda: synthetic_pairs(identities, options.count, 10, generator))
     listed = pair_lists.PairList(tuple(files), chosen[:, 0], chosen[:, 1], same, fold)
     pair_lists.write_csv(listed, options.out, root)
-    print(f"{len(listed)} pairs of {len(names)} identities in 10 folds: {options.out}")
+    print(f"{len(listed)} pairs of {len(photos)} identities in 10 folds: {options.out}")
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -238,6 +247,13 @@ def _named_run(what: str) -> Run | DetectionRun:
         raise ConfigError(f"{error}; recipes: {', '.join(RECIPES)}; or a config.json") from None
 
 
+def _config_of(folder: Path) -> Path:
+    file = folder / "config.json"
+    if not file.exists():
+        raise ConfigError(f"{folder} holds no run: there is no config.json in it")
+    return file
+
+
 def _read_config(file: Path) -> Run | DetectionRun:
     try:
         values = json.loads(file.read_text())
@@ -247,17 +263,24 @@ def _read_config(file: Path) -> Run | DetectionRun:
 
 
 def _model(options: argparse.Namespace) -> tuple[Net, Any]:
-    if options.model_or_run.is_dir():
-        run_ = _read_config(options.model_or_run / "config.json")
+    folder = options.model_or_run
+    if not folder.exists():
+        raise ConfigError(f"there is no {folder}: give a run's folder, or a weights file with --model")
+    if folder.is_dir():
+        run_ = _read_config(_config_of(folder))
         if isinstance(run_, DetectionRun):
-            raise ConfigError(f"{options.model_or_run} detects attacks: `eval` compares faces; see its result.json")
+            raise ConfigError(f"{folder} detects attacks: `eval` compares faces; see its result.json")
         net = Net(run_.model, embedding=run_.embedding, size=run_.data.size)
-        file = options.model_or_run / "model.safetensors"
+        file = folder / "model.safetensors"
+        if not file.exists():
+            raise ConfigError(f"{folder} is not finished: coalface resume {folder}")
     else:
         if options.model is None:
             raise ConfigError("weights alone do not say which network they are for: add --model NAME")
+        if options.model not in networks("faces"):
+            raise ConfigError(f"--model {options.model}: networks for faces are {', '.join(networks('faces'))}")
         net = _described(lambda: Net(options.model, size=options.size))
-        file = options.model_or_run
+        file = folder
     return net, _described(lambda: load_weights(file, net))
 
 
@@ -275,10 +298,26 @@ def _pair_list(options: argparse.Namespace) -> pair_lists.PairList:
     return pair_lists.read_lfw(options.pairs, _folder(options.data))
 
 
-def _listed_images(listed: pair_lists.PairList, size: int) -> torch.Tensor:
+def _photographs(options: argparse.Namespace, size: int, progress: Progress) -> FaceSet:
+    """Everybody in a folder of whom there are two photographs, which make a pair."""
+    folder = _folder(options.data)
+    images = sum(len(files) for files in list_photos(folder).values() if len(files) > 1)
+    with progress.stage("decoding", total=images) as stage:
+        told = lambda done, _: stage.advance(done - stage.done)  # noqa: E731
+        return read_folder(folder, size, min_images=2, skip_broken=options.skip_broken, progress=told).faces
+
+
+def _listed_images(listed: pair_lists.PairList, size: int, progress: Progress) -> Tensor:
     """Photographs as a folder's are read; the encoded images of a .bin as they are."""
     paths = [image for image in listed.images if isinstance(image, Path)]
-    return read_images(paths, size) if paths else pair_lists.load_images(listed.images, size)
+    with progress.stage("decoding", total=len(listed.images)) as stage:
+        told = lambda done, _: stage.advance(done - stage.done)  # noqa: E731
+        return read_images(paths, size, told) if paths else pair_lists.load_images(listed.images, size, told)
+
+
+def _embedded(net: Net, weights: Weights, images: Tensor, head: Tensor | None, progress: Progress) -> Tensor:
+    with progress.stage("embedding", total=len(images)) as stage:
+        return embed(net, weights, images, head=head, progress=stage.advance).cpu()
 
 
 def _described(make: Any) -> Any:
@@ -372,6 +411,9 @@ def _parser() -> Parser:
         help="LFW's pairs.txt, an insightface .bin, or a CSV as `coalface pairs` writes",
     )
     sub.add_argument("--fmr", type=float, nargs="+", default=[1e-3, 1e-2], help="for all pairs (default: 1e-3 1e-2)")
+    sub.add_argument(
+        "--skip-broken", action="store_true", help="leave out photographs of a folder that cannot be decoded"
+    )
     sub.add_argument("--model", metavar="NAME", help="the network that a weights file is for")
     sub.add_argument("--size", type=int, default=112, help="its image size (default: 112); a run knows its own")
     sub.add_argument("--json", action="store_true", help="for machines")

@@ -20,8 +20,12 @@ from coalface.engines.faults import Faults
 from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.method import Method
+from coalface.models import MODELS, networks
 from coalface.numerics import Numerics
 from coalface.privacy.settings import Privacy
+
+WORLDS = {"faces": "faces", "recordings": "attack detection"}  # what a method is for, in words
+KINDS = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}  # types of values, in words
 
 
 class ConfigError(ValueError):
@@ -32,10 +36,14 @@ class ConfigError(ValueError):
 class Central:
     """Central training: the server's on public faces before the federation, and the upper end it is compared with."""
 
-    rounds: int = 10  # passes over the pooled faces
+    rounds: int = 10  # passes over the pooled faces; 0 leaves this training out
     scale: float = 16.0
     margin: float = 0.0
     training: Training = field(default_factory=lambda: Training(rate=0.02, batch=64, momentum=0.9))
+
+    def __post_init__(self) -> None:
+        if self.rounds < 0:
+            raise ValueError(f"rounds is at least 0, not {self.rounds}; 0 leaves this training out")
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,9 @@ class Run:
     def __post_init__(self) -> None:
         if self.method.world != "faces":
             raise ValueError(f"{method_name(self.method)} detects attacks: it cannot recognise faces")
+        _check_network(self.model, "faces")
+        if self.embedding < 1:
+            raise ValueError(f"embedding is how many numbers a face becomes, at least 1, not {self.embedding}")
 
     def sha256(self) -> str:
         """A hash of every setting."""
@@ -87,6 +98,10 @@ class DetectionRun:
         for name in (method_name(self.method), *self.ends):
             if method_named(name).world != "recordings":
                 raise ValueError(f"{name} is for faces: it cannot detect attacks")
+        if self.model:
+            _check_network(self.model, "recordings")
+        if self.width < 1:
+            raise ValueError(f"width is the channels of the first layer, at least 1, not {self.width}")
 
     def sha256(self) -> str:
         """A hash of every setting."""
@@ -106,6 +121,13 @@ def run_from_json(values: Any) -> Run | DetectionRun:
 
 def _sha256(run: Run | DetectionRun) -> str:
     return hashlib.sha256(json.dumps(to_json(run), sort_keys=True).encode()).hexdigest()
+
+
+def _check_network(name: str, world: str) -> None:
+    known = networks(world)
+    if name not in known:
+        what = f"{name!r} is not for {WORLDS[world]}" if name in MODELS else f"there is no model {name!r}"
+        raise ValueError(f"model: {what}; networks for {WORLDS[world]} are {', '.join(known)}")
 
 
 def method_name(method: Any) -> str:
@@ -182,8 +204,12 @@ def _must_exist(name: str, names: Iterable[str], at: str) -> None:
     names = list(names)
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
-        raise ConfigError(f"no setting {f'{at}.{name}'.lstrip('.')!r}; {hint}")
+        hint = f"did you mean {_path(at, near[0])}?" if near else f"there are: {', '.join(names)}"
+        raise ConfigError(f"no setting {_path(at, name)!r}; {hint}")
+
+
+def _path(at: str, name: str) -> str:
+    return f"{at}.{name}".lstrip(".")
 
 
 def _parsed(text: str, like: Any) -> Any:
@@ -212,4 +238,4 @@ def _plain(kind: Any, value: Any, at: str) -> Any:
         return float(value)
     if type(value) is kind:
         return value
-    raise ConfigError(f"{at} must be {'a number' if kind is float else kind.__name__}, not {value!r}")
+    raise ConfigError(f"{at} must be {KINDS.get(kind, kind.__name__)}, not {value!r}")

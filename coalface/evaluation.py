@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -20,11 +20,26 @@ from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, s
 FMRS = (1e-3, 1e-2)
 
 
-def embed(net: Net, weights: Weights, images: Tensor, batch: int = 256, head: Tensor | None = None) -> Tensor:
-    """Embeddings [n, d] of uint8 images, by the running statistics, without gradients; through ``head`` if given."""
+def embed(
+    net: Net,
+    weights: Weights,
+    images: Tensor,
+    batch: int = 256,
+    head: Tensor | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Tensor:
+    """Embeddings [n, d] of uint8 images, by the running statistics, without gradients; through ``head`` if given.
+
+    ``progress`` is told how many more images are done.
+    """
     device = next(iter(weights.parameters.values())).device
+    blocks = []
     with torch.no_grad():
-        embeddings = torch.cat([net(weights, chunk.to(device)) for chunk in images.split(batch)])
+        for chunk in images.split(batch):
+            blocks.append(net(weights, chunk.to(device)))
+            if progress is not None:
+                progress(len(chunk))
+        embeddings = torch.cat(blocks)
         return embeddings if head is None else mapped(embeddings, head)
 
 

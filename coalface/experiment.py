@@ -81,7 +81,7 @@ class Experiment:
             "federating", self.out, run.method, clients, start, run.rounds, run.training, main=True
         )
         compared, central = {"start": [start], "method": federated.models}, None
-        if self.remote is None:
+        if self.remote is None and run.central.rounds:
             seen = self.world.everyone() if run.method.holds_public else self.world.clients
             central = self.stages.centrally("central", self.out / "central", run.central, seen, start)
             compared["central"] = central.models
@@ -117,11 +117,12 @@ class Experiment:
 
     def personally(self, start: Weights, federated: Outcome, central: Outcome | None) -> dict[str, Any]:
         """The personal numbers of every model that the run has; none if no images were kept for them."""
-        if self.world.probes is None or central is None:
+        if self.world.probes is None:
             return {}
         of_all: dict[str, ModelOf] = {"start": same_for_all(start)}
         of_all |= models_of(self.run.method, federated.server, federated.stage.private)
-        of_all["central"] = same_for_all(central.models[0])
+        if central is not None:
+            of_all["central"] = same_for_all(central.models[0])
         evaluation = PersonalEvaluation(self.net, self.world.clients, self.world.probes, self.run.data.probed_clients)
         with self.progress.stage("evaluating clients' models", total=len(of_all)) as bar:
             numbers = {}
@@ -144,6 +145,7 @@ class Experiment:
                 if len(several) > 1:
                     metrics[name]["mean_over_clients"] = self.verification.scores(several, head)
                 bar.advance(1)
+        taking_part = len(run.method.clients(self.world.clients))
         fast = speed.images_per_second(ledger, rounds)
         central_fast = speed.images_per_second(central.stage.ledger(), central.stage.rounds()) if central else None
         result = {
@@ -153,8 +155,9 @@ class Experiment:
             "command": self.command,
             "seed": run.seed,
             "rounds": sum(not row["void"] for row in rounds),
-            "clients": len(run.method.clients(self.world.clients)),
-            "cohort": run.rounds.cohort or len(self.world.clients),
+            "clients": taking_part,
+            "cohort": min(run.rounds.cohort or taking_part, taking_part),
+            **({"broken_images_left_out": self.world.skipped} if self.world.skipped else {}),
             "metrics": metrics,
             "gain_recovered": gain_recovered(metrics),
             **({"personal": personal} if personal else {}),

@@ -103,7 +103,7 @@ def test_the_command_line_runs_and_resumes_it(tmp_path: Path, capsys: pytest.Cap
 def test_the_network_is_that_of_the_paper_unless_named() -> None:
     assert detector_net(SMALL).name == "resnet18" and detector_net(SMALL).settings["width"] == 2
     assert detector_net(replace(SMALL, method=FedGPAD())).settings == {"size": 32, "width": 2}
-    assert detector_net(replace(SMALL, model="feduv_cnn_small")).embedding == 1
+    assert detector_net(replace(SMALL, model="fedgpad")).name == "fedgpad"
 
 
 def test_each_kind_of_run_takes_its_own_methods() -> None:

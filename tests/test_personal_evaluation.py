@@ -82,12 +82,12 @@ def test_fewer_clients_are_spread_evenly(net: Net) -> None:
     assert asked == [0, 2, 4] and report["clients"] == 3
 
 
-def finished(method: Method, folder: Path) -> dict[str, Any]:
+def finished(method: Method, folder: Path, central_rounds: int = 1, cohort: int = 0) -> dict[str, Any]:
     people = Data(size=16, public=4, public_images=3, clients=3, identities_each=2, images_each=4, probe_images=3)
-    central = Central(rounds=1)
+    before, central = Central(rounds=1), Central(rounds=central_rounds)
     run = Run(
-        method, "tiny", 8, data=replace(people, test=20, test_images=3, pairs=20), pretrain=central, central=central,
-        rounds=Rounds(rounds=1), training=Training(batch=8, rate=0.001),
+        method, "tiny", 8, data=replace(people, test=20, test_images=3, pairs=20), pretrain=before, central=central,
+        rounds=Rounds(rounds=1, cohort=cohort), training=Training(batch=8, rate=0.001),
     )  # fmt: skip
     with Progress(quiet=True) as progress:
         return Experiment(run, folder, torch.device("cpu"), progress, "test", "sequential").execute()
@@ -112,3 +112,11 @@ def test_a_run_measures_generic_and_personal_models(tmp_path: Path) -> None:
 )
 def test_only_models_that_differ_are_measured(method: Method, models: set[str], tmp_path: Path) -> None:
     assert set(finished(method, tmp_path)["personal"]) == models
+
+
+def test_without_central_training_the_rest_is_compared(tmp_path: Path) -> None:
+    result = finished(PrivateHead(), tmp_path, central_rounds=0, cohort=100)
+    assert set(result["metrics"]) == {"start", "method"} and set(result["personal"]) == {"start", "generic"}
+    assert not (tmp_path / "central").exists()
+    assert "central training was not run" in (tmp_path / "report.html").read_text()
+    assert (result["clients"], result["cohort"]) == (3, 3)  # a round of a hundred of three clients has three

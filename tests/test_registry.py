@@ -30,6 +30,7 @@ def test_keys_write_what_the_two_sides_read(tmp_path: Path) -> None:
     assert Path(client.key).stat().st_mode & 0o077 == 0 and Path(client.ca).exists() and client.seed == -1
     assert not list((out / "server").glob("*north*.key")) and not (out / "north" / "ca.key").exists()
     assert main(["keys", "north", "--out", str(out)]) == 2  # keys are not overwritten
+    assert main(["keys", "a", "--days", "0", "--out", str(tmp_path / "b")]) == 2 and not (tmp_path / "b").exists()
 
 
 @pytest.mark.parametrize(
@@ -38,8 +39,8 @@ def test_keys_write_what_the_two_sides_read(tmp_path: Path) -> None:
         ("", "must hold"),
         ("client = 3", "must hold"),
         ("[[client]]\nname = 'a'", "the file of its public key"),
-        ("[[client]]\nname = 'a'\nkey = 'k'\nidentities = 'many'", "identities must be int"),
-        ("[[client]]\nname = 'a'\nkey = 'k'\nidentites = 1", "did you mean identities"),
+        ("[[client]]\nname = 'a'\nkey = 'k'\nidentities = 'many'", "identities must be a whole number"),
+        ("[[client]]\nname = 'a'\nkey = 'k'\nidentites = 1", "did you mean client\\[0\\].identities"),
         ("[[client]]\nname='a'\nkey='k'\n[[client]]\nname='a'\nkey='l'", "name 'a' stands there twice"),
         ("[[client]]\nname='a'\nkey='k'\n[[client]]\nname='b'\nkey='k'", "key 'k' stands there twice"),
         ("[[client", "is not TOML"),

@@ -33,6 +33,7 @@ AnyPath = str | os.PathLike[str]
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]  # [3, size, size]
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
+SUB_FOLDERS = " (those in sub-folders do not count: move them up into the folder of their identity)"
 MAX_PIXELS = 64_000_000  # a photograph larger than this is a mistake, or an attack on the memory of whoever opens it
 CACHE_FORMAT = 1  # counts up whenever the same photographs would give other pixels
 
@@ -112,10 +113,13 @@ def read_folder(
     With ``cache``, a folder for private files, images are decoded once into a file that later calls map into memory,
     as long as file names, byte sizes, times and the arguments stay the same. Without it they are decoded into memory.
     ``recursive`` takes the images of sub-folders too (ID/frontal/01.jpg). ``exclude`` names identity folders to leave
-    out; names that are not there are passed over, and the result counts those that were. Hidden files and files of
-    other kinds are ignored. No folder may be reached twice, so links that loop are refused.
+    out; names that are not there are passed over, and the result counts those that were. ``skip_broken`` leaves out
+    what cannot be decoded; without it the first such image is named, and all of them are counted. Hidden files and
+    files of other kinds are ignored. No folder may be reached twice, so links that loop are refused.
     """
     _check_sizes(size, min_images)
+    if cache is not None and Path(cache).is_file():
+        raise ValueError(f"data.cache is a folder for decoded photographs, and {cache} is a file: choose a folder")
     if isinstance(exclude, str):
         raise ValueError("exclude must be a collection of names, not one string")
     base, unwanted = Path(root), frozenset(exclude)
@@ -125,7 +129,7 @@ def read_folder(
     if not enough:
         raise ValueError(
             f"no identity is left in {base}: {len(found) - len(wanted)} of {len(found)} were excluded, {len(wanted)} "
-            f"have fewer than {min_images} images{'' if recursive else ' (recursive=True looks into sub-folders)'}"
+            f"have fewer than {min_images} images{'' if recursive else SUB_FOLDERS}"
         )
     files = [file for several in enough.values() for file in several]
     listing = _Listing(base, list(enough), [len(several) for several in enough.values()], files, size, min_images)
@@ -135,7 +139,8 @@ def read_folder(
         images, skipped = _decode_once(Path(cache), listing, skip_broken, progress)
     kept = listing.kept(skipped)
     if skipped:
-        warnings.warn(f"skipped {len(skipped)} of {len(files)} images in {base}: they are broken", stacklevel=2)
+        first = base / files[skipped[0]][0]
+        warnings.warn(f"skipped {len(skipped)} of {len(files)} images that are broken, first {first}", stacklevel=2)
     if not kept:
         raise ValueError(f"no identity is left in {base}: without broken images none has {min_images}")
     return PhotoFolder(
@@ -145,6 +150,13 @@ def read_folder(
         too_few=len(wanted) - len(kept),
         skipped=len(skipped),
     )
+
+
+def list_photos(root: AnyPath) -> dict[str, list[Path]]:
+    """The photographs of each identity that `read_folder` would read, in its order; those of none are not there."""
+    base = Path(root)
+    found = {name: [base / path for path, _, _ in files] for name, files in _list_identities(base, False).items()}
+    return {name: files for name, files in found.items() if files}
 
 
 def read_images(paths: Sequence[AnyPath], size: int, progress: Progress | None = None) -> Tensor:
@@ -238,7 +250,8 @@ def _decode_once(
     if about.exists():
         skipped = _whole(pixels, about, listing)
         if skipped and not skip_broken:
-            raise _with_remedy(f"{listing.root / listing.files[skipped[0]][0]} cannot be decoded")
+            first = listing.root / listing.files[skipped[0]][0]
+            raise _with_remedy(f"{first} cannot be decoded", len(skipped), len(listing.files))
         if skipped is not None:
             return _map(pixels, listing, skipped), skipped
     folder.mkdir(parents=True, exist_ok=True)
@@ -297,31 +310,38 @@ def _decode_to_memory(listing: _Listing, skip_broken: bool, progress: Progress |
 def _decode_listing(
     listing: _Listing, skip_broken: bool, progress: Progress | None, put: Callable[[Pixels], object]
 ) -> list[int]:
-    """Put the images in order, less the identities left with too few; return the positions of the broken files."""
+    """Put the images in order, less the identities left with too few; return the positions of the broken files.
+
+    Where none may be skipped, the rest is decoded all the same: whoever mends the folder wants to know of every one.
+    """
     skipped: list[int] = []
+    first: Exception | None = None
     done = 0
     with closing(_decode_in_order([listing.root / path for path, _, _ in listing.files], listing.size)) as outcomes:
         for listed in listing.listed:
             good: list[Pixels] = []
             for _ in range(listed):
                 outcome = next(outcomes)
-                if not isinstance(outcome, Exception):
-                    good.append(outcome)
-                elif skip_broken:
+                if isinstance(outcome, Exception):
                     skipped.append(done)
+                    first = first or outcome
                 else:
-                    raise _with_remedy(outcome) from outcome
+                    good.append(outcome)
                 done += 1
                 if progress is not None:
                     progress(done, len(listing.files))
-            if len(good) >= listing.min_images:
+            if len(good) >= listing.min_images and (skip_broken or first is None):
                 for image in good:
                     put(image)
+    if first is not None and not skip_broken:
+        raise _with_remedy(first, len(skipped), done) from first
     return skipped
 
 
-def _with_remedy(complaint: object) -> BrokenImage:
-    return BrokenImage(f"{complaint}: remove the file, or pass skip_broken=True")
+def _with_remedy(complaint: object, broken: int, images: int) -> BrokenImage:
+    many = f"; {broken} of {images} images are broken: remove them, or leave them out" if broken > 1 else ""
+    settings = "`run`: --set data.skip_broken=true, `eval`: --skip-broken"
+    return BrokenImage(f"{complaint}{many or ': remove the file, or leave it out'} ({settings})")
 
 
 def _decode_in_order(

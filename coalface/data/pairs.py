@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -165,14 +165,21 @@ def contiguous_folds(count: int, folds: int) -> Tensor:
     return torch.arange(folds).repeat_interleave(lengths)
 
 
-def load_images(images: Sequence[Image], size: int | None = None) -> Tensor:
-    """Decode to uint8 [n, 3, H, W]; ``size`` resizes to size × size, else all images must have one shape."""
+def load_images(
+    images: Sequence[Image], size: int | None = None, progress: Callable[[int, int], object] | None = None
+) -> Tensor:
+    """Decode to uint8 [n, 3, H, W]; ``size`` resizes to size × size, else all images must have one shape.
+
+    ``progress`` is told how many images are done, and of how many.
+    """
     decoded: list[Tensor] = []
     for index, image in enumerate(images):
         decoded.append(_decode(image, index, size))
         if decoded[-1].shape != decoded[0].shape:
             shapes = f"{list(decoded[-1].shape)}, the first is {list(decoded[0].shape)}"
             raise ValueError(f"{_label(image, index)} is {shapes}: align the set first, or give a size")
+        if progress is not None:
+            progress(index + 1, len(images))
     return torch.stack(decoded)
 
 

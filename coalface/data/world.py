@@ -28,6 +28,7 @@ class Data:
 
     source: str = "synthetic"  # or a folder of photographs with one sub-folder per identity
     cache: str = ""  # a folder for decoded photographs, mapped into memory; empty: they are decoded into memory
+    skip_broken: bool = False  # leave out photographs that cannot be decoded, and say how many; else they are refused
     size: int = 64  # pixels
     difficulty: Literal["easy", "standard", "hard"] = "hard"  # of synthetic photographs of clients and test people
     public_difficulty: Literal["same", "easy", "standard", "hard"] = "same"  # of the server's: "easy" is a studio
@@ -78,6 +79,7 @@ class World:
     probes: FaceView | None  # labels are classes of the federation; None: none were asked for
     test: FaceSet
     partition: Partition
+    skipped: int = 0  # photographs left out as broken
 
     def everyone(self) -> Population:
         """The clients, and the public people as one more: whom central training sees if clients hold public faces."""
@@ -96,6 +98,7 @@ def load(
     ``elsewhere``: real clients, whose faces are not here. A folder then holds public and test people only; synthetic
     people are dealt as ever, so that a rehearsal has the public and test people of the simulation.
     """
+    skipped = 0
     if data.source == "synthetic":
         needed = data.public + data.clients * data.identities_each + data.test
         partition = _split(needed, data, seed, data.clients)
@@ -103,7 +106,15 @@ def load(
     else:
         folder = Path(data.source)
         fewest = 2 + data.probe_images
-        photos = read_folder(folder, data.size, cache=data.cache or None, min_images=fewest, progress=progress)
+        photos = read_folder(
+            folder,
+            data.size,
+            cache=data.cache or None,
+            min_images=fewest,
+            skip_broken=data.skip_broken,
+            progress=progress,
+        )
+        skipped = photos.skipped
         partition = _split(len(photos.faces), data, seed, clients=0 if elsewhere else data.clients)
         faces = FaceSet(resident(photos.faces.images, device), photos.faces.offsets)
     away = None if faces.images.device.type == device.type else device  # faces that do not fit go there by the batch
@@ -118,7 +129,7 @@ def load(
         clients, probes = with_probes(clients, data.probe_images)
     public = Population(faces, (partition.public,), (data.public_images,), device=away) if partition.public else None
     test = _at_most(partition.subset(faces, partition.test), data.test_images)
-    return World(public, clients, probes, test, partition)
+    return World(public, clients, probes, test, partition, skipped)
 
 
 def resident(images: Tensor, device: torch.device) -> Tensor:

@@ -6,6 +6,10 @@ import torch
 from torch import Tensor
 
 
+class NoDirection(ValueError):
+    """Rows of which there is no cosine: they are zero, or not finite. Of a network's, that its training went wrong."""
+
+
 def unit_rows(rows: Tensor) -> Tensor:
     """Rows [n, d] at length 1, float32 or float64; a zero or non-finite row raises with its number."""
     if rows.ndim != 2:
@@ -16,7 +20,7 @@ def unit_rows(rows: Tensor) -> Tensor:
     bad = ~(length.isfinite() & (length > 0)).squeeze(1)
     if bool(bad.any()):
         place = int(bad.nonzero()[0])
-        raise ValueError(
+        raise NoDirection(
             f"row {place} has length {float(length[place])} ({int(bad.sum())} of {len(rows)} such): "
             "a cosine needs finite, non-zero rows"
         )

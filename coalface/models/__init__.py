@@ -41,12 +41,21 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "fedgpad_relief": fedgpad_relief,
 }
 
+DETECTORS = ("resnet18", "fedgpad", "fedgpad_relief")  # fedgpad_specific is no detector, but a part that stays
+
 # On a CPU these are faster with an image's channels side by side in memory: they take maxima over windows, or go
 # channel by channel. Plain residual networks are slower so (benchmarks/layouts.py). FedGPAD's would gain as well, but
 # batch statistics and Adam make so much of a rounding error that what is recorded of them would not be met any more.
 CHANNELS_LAST_ON_CPU = frozenset(
     {"feduv_cnn", "feduv_cnn_small", "mobilefacenet", "mobilenetv2", "pocketnet", "ghostfacenet"}
 )
+
+
+def networks(world: str) -> list[str]:
+    """The networks for "faces", of which each has an embedding, or for "recordings", which end in one number."""
+    if world == "recordings":
+        return list(DETECTORS)
+    return [name for name, network in MODELS.items() if "embedding" in inspect.signature(network).parameters]
 
 
 def complete_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:

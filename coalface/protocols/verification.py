@@ -146,7 +146,8 @@ def _fold_pairs(fold: int, member: Tensor, turn: Tensor, each: int, generator: t
     if min(len(genuine), len(impostor)) < each:
         raise ValueError(
             f"fold {fold} can make {len(genuine)} same and {len(impostor)} different pairs, {each} of each are needed: "
-            "ask for fewer pairs or folds, or give more images"
+            "ask for fewer pairs (data.pairs, or --count of `coalface pairs`), or give more people (data.test) and "
+            "images of each (data.test_images)"
         )
     in_turn = _rank_within(owner[same][:, 0]).sort(stable=True).indices
     return torch.cat([genuine[in_turn[:each]], impostor[:each]])

@@ -83,7 +83,10 @@ def _run(options: argparse.Namespace, folder: Path | None) -> Run:
             "--rounds must be at least 1, --noise above 0, --inversions at least 0, --iterations at least 4"
         )
     if folder is None:
-        own = audit_size(config.method_named(options.what)(), options.seed, options.rounds)
+        method = config.method_named(options.what)()
+        if method.world != "faces":
+            raise ConfigError(f"{options.what} detects attacks: audits are of methods that recognise faces")
+        own = audit_size(method, options.seed, options.rounds)
         run = config.override(own, options.set)
     elif options.set:
         raise ConfigError("--set is for a method; a finished run has its own settings")

@@ -50,6 +50,8 @@ def keys(options: argparse.Namespace, command: str) -> None:
         raise ConfigError(f"{options.out} is not empty, and keys are not overwritten: choose another --out")
     if len(set(options.clients)) < len(options.clients):
         raise ConfigError("two clients have the same name")
+    if options.days < 1:
+        raise ConfigError(f"--days is how long certificates are good for, at least 1, not {options.days}")
     host = options.server.rpartition(":")[0]
     if not host:
         raise ConfigError(f"--server is HOST:PORT, not {options.server!r}")

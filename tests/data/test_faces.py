@@ -13,7 +13,7 @@ pytest.importorskip("PIL.Image", reason="pillow is optional, and reads the photo
 from PIL import Image
 
 from coalface.data import faces as faces_module
-from coalface.data.faces import BrokenImage, PhotoFolder, read_folder, read_images
+from coalface.data.faces import BrokenImage, PhotoFolder, list_photos, read_folder, read_images
 
 
 def paint(path: Path, grey: int, size: tuple[int, int] = (4, 4)) -> None:
@@ -75,7 +75,7 @@ def test_sub_folders_are_read_on_request(tmp_path: Path) -> None:
     for name, grey in [("1/profile/01", 3), ("1/frontal/02", 2), ("1/frontal/01", 1)]:
         paint(tmp_path / f"{name}.png", grey)
     assert greys(read_folder(tmp_path, 4, recursive=True)) == [[1, 2, 3]]
-    with pytest.raises(ValueError, match="recursive=True looks into sub-folders"):
+    with pytest.raises(ValueError, match="those in sub-folders do not count"):
         read_folder(tmp_path, 4)
 
 
@@ -87,6 +87,8 @@ def test_hidden_and_other_files_are_ignored(root: Path) -> None:
     folder = read_folder(root, 4)
     assert greys(folder) == [[11, 12, 13], [21, 22], [31]]
     assert folder.too_few == 1
+    listed = [str(file.relative_to(root)) for files in list_photos(root).values() for file in files]
+    assert listed == ["a/1.png", "a/2.png", "a/3.png", "b/1.png", "b/2.png", "c/1.png"]
 
 
 def test_every_format_and_mode_becomes_rgb(tmp_path: Path) -> None:
@@ -186,16 +188,16 @@ def test_broken_image_is_named_or_skipped_and_counted(root: Path, tmp_path: Path
     cache = tmp_path / "cache" if cached else None
     os.truncate(root / "a" / "2.png", 45)
     (root / "c" / "1.png").write_text("no image at all")
-    remedy = "remove the file, or pass skip_broken=True$"
-    with pytest.raises(BrokenImage, match=rf"a/2\.png cannot be decoded \(.*\): {remedy}"):
+    remedy = r"; 2 of 6 images are broken: remove them, or leave them out \(.*--set data.skip_broken=true"
+    with pytest.raises(BrokenImage, match=rf"a/2\.png cannot be decoded \(.*\){remedy}"):
         read_folder(root, 4, cache=cache)
     for _ in range(2):  # the second time from the cache, if there is one
-        with pytest.warns(UserWarning, match="skipped 2 of 6 images"):
+        with pytest.warns(UserWarning, match=r"skipped 2 of 6 images that are broken, first .*a/2\.png"):
             folder = read_folder(root, 4, cache=cache, skip_broken=True)
         assert greys(folder) == [[11, 13], [21, 22]]
         assert (folder.skipped, folder.too_few) == (2, 1)  # c lost its only image
         assert "c" not in folder.names
-    with pytest.raises(BrokenImage, match=rf"a/2\.png cannot be decoded.*: {remedy}"):
+    with pytest.raises(BrokenImage, match=rf"a/2\.png cannot be decoded.*{remedy}"):
         read_folder(root, 4, cache=cache)
 
 

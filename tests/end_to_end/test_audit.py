@@ -64,6 +64,7 @@ def test_a_run_is_audited_and_not_touched(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["audit", "fedfaze"], "did you mean fedface?"),
+        (["audit", "fedpad", "--rounds", "2"], "fedpad detects attacks: audits are of methods that recognise faces"),
         (["audit", "local_only"], "there is nothing to attack"),
         (["audit", "fedface", "--noise", "0"], "--noise above 0"),
         (["audit", "fedface", *SMALL, "--set", "data.clients=8"], "16 clients or more"),

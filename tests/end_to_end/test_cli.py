@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from coalface.cli import main
-from tests.end_to_end.conftest import coalface, small
+from coalface.config import Run, to_json
+from tests.end_to_end.conftest import coalface, command, environment, small
 
 
 def test_a_run_writes_what_it_promises(finished: Path) -> None:
@@ -67,7 +70,7 @@ def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "says"),
     [
         (["run", "fedavgg/shared-head", "--out", "OUT"], "did you mean fedavg/shared-head?"),
-        (["run", "demo", "--set", "data.publik=3", "--out", "OUT"], "did you mean public?"),
+        (["run", "demo", "--set", "data.publik=3", "--out", "OUT"], "did you mean data.public?"),
         (["run", "demo", "--set", "training.rate=fast", "--out", "OUT"], "training.rate must be a number, not 'fast'"),
         (["run", "demo", "--set", "training.rate=0", "--out", "OUT"], "rate must be above 0"),
         (["run", "demo", "--set", "rounds", "--out", "OUT"], "--set takes name=value"),
@@ -87,7 +90,18 @@ def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
             "privacy.require_secure_sum=true refuses fedface: it reveals class_embedding",
         ),
         (["resume", "MISSING"], "holds no run"),
-        (["eval", "MISSING", "--data", "FEW"], "--model"),
+        (["eval", "MISSING", "--data", "FEW"], "there is no "),
+        (["eval", "FILE", "--data", "FEW"], "--model"),
+        (["eval", "FILE", "--data", "FEW", "--model", "resnet18"], "networks for faces are feduv_cnn, "),
+        (["eval", "FEW", "--data", "FEW"], "holds no run"),
+        (["eval", "UNFINISHED", "--data", "FEW"], "is not finished: coalface resume "),
+        (["pairs", "ENOUGH", "--count", "20", "--out", "FEW"], "is a folder: try "),
+        (
+            ["run", "demo", "--data", "ENOUGH", "--set", "data.cache=FILE", "--out", "OUT", *small()],
+            "is a file: choose a folder",
+        ),
+        (["run", "demo", "--out", "OUT", *small("data.pairs=2000")], "data.pairs"),
+        (["run", "fedpad", "--set", "width=0", "--out", "OUT"], "width is the channels"),
         (["dance"], "invalid choice: 'dance'"),
     ],
 )
@@ -97,7 +111,13 @@ def test_bad_requests_get_one_line_and_leave_nothing(
     make_photos(tmp_path / "FEW", identities=3, each=2)
     make_photos(tmp_path / "BROKEN", identities=40, each=2)
     (tmp_path / "BROKEN" / "somebody003" / "broken.jpg").write_bytes(b"\xff\xd8 not a photograph")
-    places = {name: str(tmp_path / name) for name in ("OUT", "MISSING", "BROKEN", "FEW")}
+    make_photos(tmp_path / "ENOUGH", identities=40, each=2)
+    (tmp_path / "FILE").write_text("")
+    (tmp_path / "UNFINISHED").mkdir()
+    (tmp_path / "UNFINISHED" / "config.json").write_text(json.dumps(to_json(Run())))
+    names = ("OUT", "MISSING", "BROKEN", "FEW", "FILE", "UNFINISHED", "ENOUGH")
+    places = {name: str(tmp_path / name) for name in names}
+    places["data.cache=FILE"] = f"data.cache={places['FILE']}"
     try:
         code = main([*(places.get(a, a) for a in arguments), *(["--quiet"] if arguments[0] == "run" else [])])
     except SystemExit as stop:
@@ -137,6 +157,51 @@ def test_faults_are_injected_from_the_command_line(tmp_path: Path) -> None:
     coalface("run", "fedavg/shared-head", *settings, "--out", tmp_path / "run")
     outcomes = {json.loads(line)["outcome"].split(":")[0] for line in (tmp_path / "run" / "ledger.jsonl").open()}
     assert {"counted", "dropped out", "refused"} <= outcomes
+
+
+def test_a_broken_photograph_is_left_out_on_request_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = make_photos(tmp_path / "photos", identities=40, each=3)
+    (photos / "somebody003" / "broken.jpg").write_bytes(b"no photograph")
+    settings = small("data.public=8", "rounds.rounds=1", "training.batch=0", "data.pairs=100", "data.skip_broken=true")
+    out = tmp_path / "run"
+    assert main(["run", "fedavg/shared-head", *settings, "--data", str(photos), "--out", str(out), "--quiet"]) == 0
+    assert json.loads((out / "result.json").read_text())["broken_images_left_out"] == 1
+    assert "skipped 1 of 121 images" in capsys.readouterr().err
+    page = (out / "report.html").read_text()
+    assert "broken images left out" in page and "somebody003" not in page
+    assert main(["eval", str(out), "--data", str(photos), "--quiet"]) == 2
+    assert "--skip-broken" in capsys.readouterr().err
+    assert main(["eval", str(out), "--data", str(photos), "--skip-broken", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["genuine_pairs"] == 40 * 3
+    assert "decoding 121/121" in told.err and "embedding 120/120" in told.err
+
+
+def test_pairs_are_of_the_photographs_that_eval_reads(tmp_path: Path) -> None:
+    photos = make_photos(tmp_path / "photos", identities=20, each=2)
+    main(["pairs", str(photos), "--count", "20", "--out", str(tmp_path / "before.csv")])
+    for name in ("._0.jpg", ".DS_Store"):  # as macOS leaves them
+        (photos / "somebody001" / name).write_bytes(b"no photograph")
+    main(["pairs", str(photos), "--count", "20", "--out", str(tmp_path / "after.csv")])
+    assert (tmp_path / "after.csv").read_text() == (tmp_path / "before.csv").read_text()
+
+
+def test_training_that_diverges_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wild = small("pretrain.training.rate=1e9", "rounds.rounds=1")
+    assert main(["run", "fedavg/shared-head", *wild, "--out", str(tmp_path / "run"), "--quiet"]) == 2
+    told = capsys.readouterr().err
+    assert "training has diverged" in told and "pretrain.training.rate" in told and told.count("\n") == 1
+
+
+def test_a_reader_may_stop_reading() -> None:
+    """As `coalface list | head` does; here before the first line."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command("list"), stdout=write, stderr=subprocess.PIPE, env=environment(), check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def make_photos(root: Path, identities: int, each: int) -> Path:
