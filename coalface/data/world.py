@@ -78,6 +78,7 @@ class World:
     probes: FaceView | None  # labels are classes of the federation; None: none were asked for
     test: FaceSet
     partition: Partition
+    files: str | None = None  # a hash over the photographs' files; None: they were drawn, or somebody else read them
 
     def everyone(self) -> Population:
         """The clients, and the public people as one more: whom central training sees if clients hold public faces."""
@@ -96,6 +97,7 @@ def load(
     ``elsewhere``: real clients, whose faces are not here. A folder then holds public and test people only; synthetic
     people are dealt as ever, so that a rehearsal has the public and test people of the simulation.
     """
+    files = None
     if data.source == "synthetic":
         needed = data.public + data.clients * data.identities_each + data.test
         partition = _split(needed, data, seed, data.clients)
@@ -104,6 +106,7 @@ def load(
         folder = Path(data.source)
         fewest = 2 + data.probe_images
         photos = read_folder(folder, data.size, cache=data.cache or None, min_images=fewest, progress=progress)
+        files = photos.files
         partition = _split(len(photos.faces), data, seed, clients=0 if elsewhere else data.clients)
         faces = FaceSet(resident(photos.faces.images, device), photos.faces.offsets)
     away = None if faces.images.device.type == device.type else device  # faces that do not fit go there by the batch
@@ -118,7 +121,7 @@ def load(
         clients, probes = with_probes(clients, data.probe_images)
     public = Population(faces, (partition.public,), (data.public_images,), device=away) if partition.public else None
     test = _at_most(partition.subset(faces, partition.test), data.test_images)
-    return World(public, clients, probes, test, partition)
+    return World(public, clients, probes, test, partition, files)
 
 
 def resident(images: Tensor, device: torch.device) -> Tensor:
