@@ -201,7 +201,7 @@ def _shown_command(given: Sequence[str], options: argparse.Namespace) -> str:
 def _execute(
     run_: Run | DetectionRun, out: Path, options: argparse.Namespace, command: str, fresh: bool
 ) -> dict[str, Any]:
-    if fresh and out.exists() and any(out.iterdir()):
+    if fresh and out.exists() and any(not entry.name.startswith(".") for entry in out.iterdir()):
         raise ConfigError(f"{out} is not empty: continue it with `coalface resume {out}`, or choose another --out")
     with Progress(quiet=options.quiet) as progress:
         device = _device(options.device)

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from coalface import provenance, seeding, tree
 from coalface.algorithms import METHODS
-from coalface.config import DetectionRun, method_name, to_json
+from coalface.config import DetectionRun, method_name
 from coalface.data.attacks import draw_domain
 from coalface.data.centres import DomainWorld, load
 from coalface.data.recordings import ATTACKS, Recordings
 from coalface.data.spoof_folders import FolderDomains
-from coalface.experiment import disclosure, json_bytes, traffic
+from coalface.experiment import disclosure, traffic
 from coalface.liveness import at_home, liveness
 from coalface.method import Method
 from coalface.models.checkpoints import load_weights, save_weights
@@ -31,8 +31,9 @@ from coalface.protocols.leave_one_out import Scored, Scorer, judge, scored
 from coalface.report.detection_page import page
 from coalface.report.progress import Progress
 from coalface.report.tables import markdown_table
+from coalface.run_folder import alone, begin, json_bytes
 from coalface.stages import EngineName, Remote, Stages, models, own_model
-from coalface.store import Stage, explained, write_atomically
+from coalface.store import Stage, write_atomically
 
 RATES = ("hter", "eer", "auc")
 SAMPLES = 8  # frames of a kind in the report
@@ -66,15 +67,18 @@ class Detection:
         self.stages.check_method()
         self.given = load_weights(Path(run.weights), self.net) if run.weights else None
         self.synthetic = world is None and run.data.source == "synthetic"
+        self.files: str | None = None  # a hash over the files that were read here
         self.world = world or self._drawn()
         self.stages.check(self.world.clients)
 
     def execute(self) -> dict[str, Any]:
         """The result, as written to result.json."""
+        with alone(self.out):
+            return self._executed()
+
+    def _executed(self) -> dict[str, Any]:
         run = self.run
-        with explained(self.out):
-            self.out.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.out / "config.json", json_bytes(to_json(run)))
+        self.command = begin(self.out, run, self.command, self.files)
         name = method_name(run.method)
         done = self.stages.stage(
             name, self.out, run.method, self.world.clients, self.first_weights(), run.rounds, run.training, True
@@ -175,6 +179,7 @@ class Detection:
         folders = self._folders()
         with self.progress.stage("recordings", total=folders.clips(run.data.domains())) as bar:
             folders.each = bar.advance
+            self.files = folders.hash_of_clips(run.data.domains())
             return load(run.data, run.seed, self.device, folders, run.at_home, elsewhere)
 
     def _folders(self) -> FolderDomains:

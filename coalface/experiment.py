@@ -5,7 +5,6 @@ Pre-training and central training are federations too, of one client: the same r
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from coalface import provenance, seeding, speed, tree, wire
-from coalface.config import Run, method_name, to_json
+from coalface.config import ConfigError, Run, method_name, to_json
 from coalface.data import world
 from coalface.data.population import Population
 from coalface.data.world import World
@@ -27,8 +26,9 @@ from coalface.models.net import Net, Weights
 from coalface.personal_evaluation import ModelOf, PersonalEvaluation, models_of, same_for_all
 from coalface.report.page import PageContent, write_page
 from coalface.report.progress import Progress
+from coalface.run_folder import alone, begin, json_bytes
 from coalface.stages import EngineName, Outcome, Remote, Stages, models
-from coalface.store import Stage, explained, write_atomically
+from coalface.store import Stage, write_atomically
 
 
 class Experiment:
@@ -70,11 +70,18 @@ class Experiment:
 
     def execute(self) -> dict[str, Any]:
         """The result, as written to result.json; the page stands beside it."""
-        run = self.run
-        with explained(self.out):
-            self.out.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.out / "config.json", json_bytes(to_json(run)))
-        self.world.partition.write_manifest(self.out / "partition.json")
+        with alone(self.out):
+            return self._executed()
+
+    def _executed(self) -> dict[str, Any]:
+        run, roles = self.run, self.out / "partition.json"
+        if roles.exists() and roles.read_text(encoding="utf-8", errors="replace") != self.world.partition.text():
+            raise ConfigError(
+                f"people would have other roles than in {roles}, so that test people might be trained on: put "
+                "photographs and settings back as they were when the run began, or start anew in another --out"
+            )
+        self.command = begin(self.out, run, self.command, self.world.files)
+        self.world.partition.write_manifest(roles)
         start, public_proxies = self.start()
         clients = self.clients(start, public_proxies)
         federated = self.stages.stage(
@@ -237,8 +244,3 @@ def traffic(ledger: list[dict[str, Any]]) -> dict[str, float]:
     up, down = sum(row["bytes_up"] for row in ledger), sum(row["bytes_down"] for row in ledger)
     calls = max(1, len(ledger))
     return {"up": up, "down": down, "up_per_client": up / calls, "down_per_client": down / calls}
-
-
-def json_bytes(value: Any) -> bytes:
-    """JSON text for a file that people read too."""
-    return (json.dumps(value, indent=2) + "\n").encode()

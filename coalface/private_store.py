@@ -114,6 +114,10 @@ class PrivateStore:
         """Rounds in which this client's versions were made, rising."""
         return sorted({*self._disk.rounds_of(client), *self._unsaved.get(client, ())})
 
+    def newest(self) -> int | None:
+        """The latest round that made a state that is on the disk; None: nothing is."""
+        return self._disk.newest()
+
     def sha256(self) -> str:
         """A hash over every client's newest state."""
         digest = hashlib.sha256()

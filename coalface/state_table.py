@@ -54,6 +54,11 @@ class StateTable:
         """Clients of whom there is something, rising."""
         return [client for (client,) in self._found("SELECT DISTINCT client FROM states ORDER BY client")]
 
+    def newest(self) -> int | None:
+        """The latest round that made anything; None: there is nothing."""
+        found = self._found("SELECT max(made) FROM states")
+        return found[0][0] if found else None
+
     def forget(self, keys: Iterable[Key]) -> None:
         """Remove states; those that are not there are none."""
         if self._opened:

@@ -2,7 +2,8 @@
 
     STAGE/ledger.jsonl              a row per client per round
     STAGE/rounds.jsonl              a row per round
-    STAGE/checkpoints/000012/       server.safetensors, manifest.json (checksum, lengths of the ledgers)
+    STAGE/checkpoints/000012/       server.safetensors, manifest.json (checksum, lengths of the ledgers, the latest
+                                    round of which clients keep something)
     STAGE/private/                  the simulated clients' own state, apart from the server's (private_store.py)
 
 A checkpoint is written aside, flushed to the disk and renamed: it is there whole, or not at all.
@@ -52,7 +53,10 @@ class Stage:
         self._device = device
         with explained(folder):
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        self.private = PrivateStore(folder / "private", private, device)
+        try:
+            self.private = PrivateStore(folder / "private", private, device)
+        except ValueError as damage:
+            raise StoreError(str(damage)) from damage
         self._ledgers = {name: folder / name for name in ("ledger.jsonl", "rounds.jsonl")}
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -84,6 +88,7 @@ class Stage:
                 "sha256": hashlib.sha256(data).hexdigest(),
                 "config": self._config,
                 "ledgers": {name: _flushed_length(path) for name, path in self._ledgers.items()},
+                "private": self.private.newest(),
             }
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
@@ -109,6 +114,7 @@ class Stage:
             except (OSError, ValueError, KeyError) as damage:
                 warnings.warn(f"checkpoint {folder.name} is damaged ({damage}); using the one before it", stacklevel=2)
                 continue
+            self._refuse_losses(manifest)
             self._rewind(int(manifest["round"]), manifest["ledgers"])
             return int(manifest["round"]), server
         if self._checkpoints():
@@ -139,6 +145,23 @@ class Stage:
             )
         flat = {name: leaf.to(self._device) for name, leaf in safetensors.torch.load(data).items()}
         return manifest, tree.rebuild(self._server, flat)
+
+    def _refuse_losses(self, manifest: dict[str, Any]) -> None:
+        """What the checkpoint counts on must be there: without it the run would go on as another one."""
+        remedy = "restore it, or start anew in an empty folder"
+        for name, length in manifest["ledgers"].items():
+            path = self._ledgers[name]
+            found = path.stat().st_size if path.exists() else 0
+            if found < length:
+                raise StoreError(
+                    f"{path} has {found} bytes, and had {length} after round {manifest['round']}: {remedy}"
+                )
+        kept, newest = manifest.get("private"), self.private.newest()  # old manifests do not say
+        if kept is not None and (newest is None or newest < kept):
+            there = "nothing" if newest is None else f"nothing later than round {newest}"
+            raise StoreError(
+                f"{self.folder / 'private'} holds {there}, and clients had kept something in round {kept}: {remedy}"
+            )
 
     def _rewind(self, round_: int, lengths: dict[str, int]) -> None:
         with explained(self.folder):

@@ -107,11 +107,12 @@ def test_finding_a_state_reads_no_others(tmp_path: Path) -> None:
     table._opened.set_trace_callback(asked.append)
     table.read((1, 1))
     table.rounds_of(1)
+    table.newest()
     table.forget([(1, 1)])
     table.forget_after(1)
     table._opened.set_trace_callback(None)
     queries = [query for query in asked if query.startswith(("SELECT", "DELETE"))]
-    assert len(queries) == 4
+    assert len(queries) == 5
     for query in queries:
         plan = " ".join(row[3] for row in table._opened.execute(f"EXPLAIN QUERY PLAN {query}"))
         assert "SEARCH" in plan and "SCAN" not in plan

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -85,6 +87,62 @@ def test_other_settings_are_refused(finished: SmallRun) -> None:
     other = Stage(finished.stage.folder, types.server, types.private, "other settings", torch.device("cpu"))
     with pytest.raises(StoreError, match="other settings"):
         other.resume()
+
+
+@pytest.mark.parametrize("ledger", ["ledger.jsonl", "rounds.jsonl"])
+@pytest.mark.parametrize("hurt", ["a row less", "gone"])
+def test_rows_that_a_checkpoint_counts_on_are_missed(finished: SmallRun, ledger: str, hurt: str) -> None:
+    file = finished.stage.folder / ledger
+    rows = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(rows[:-1])) if hurt == "a row less" else file.unlink()
+    left = sum(map(len, rows[:-1])) if hurt == "a row less" else 0
+    says = f"{ledger} has {left} bytes, and had {sum(map(len, rows))} after round 3: restore it"
+    with pytest.raises(StoreError, match=says):
+        finished.stage.resume()
+    assert not file.exists() or len(file.read_text()) == left  # not filled up with zeros
+
+
+def again(finished: SmallRun) -> Stage:
+    """The folder as another process finds it."""
+    types = finished.method.types
+    return Stage(finished.stage.folder, types.server, types.private, "small", torch.device("cpu"))
+
+
+def test_private_states_that_a_checkpoint_counts_on_are_missed(finished: SmallRun) -> None:
+    shutil.rmtree(finished.stage.folder / "private")
+    with pytest.raises(StoreError, match="private holds nothing, and clients had kept something in round 3: restore"):
+        again(finished).resume()
+
+
+def test_private_states_of_an_earlier_copy_are_refused(finished: SmallRun) -> None:
+    finished.stage.private.rewind(2)
+    with pytest.raises(StoreError, match="private holds nothing later than round 2, and .* in round 3: restore"):
+        again(finished).resume()
+
+
+def test_a_damaged_table_of_private_states_is_refused_by_name(finished: SmallRun) -> None:
+    (finished.stage.folder / "private" / "states.sqlite").write_bytes(b"not a table" * 100)
+    with pytest.raises(StoreError, match=r"states\.sqlite cannot be read"):
+        again(finished)
+
+
+def test_a_checkpoint_that_does_not_say_what_clients_kept_is_still_read(finished: SmallRun) -> None:
+    """As they were written before."""
+    manifest = newest(finished) / "manifest.json"
+    said = json.loads(manifest.read_text())
+    assert said.pop("private") == 3
+    manifest.write_text(json.dumps(said))
+    shutil.rmtree(finished.stage.folder / "private")
+    resumed = again(finished).resume()
+    assert resumed is not None and resumed[0] == 3
+
+
+def test_a_method_without_private_states_misses_none(net: Net, population: Population, tmp_path: Path) -> None:
+    run = small_run("fedavg/shared-head", net, population, tmp_path)
+    run.run(Rounds(rounds=1))
+    assert not (tmp_path / "private").exists()
+    resumed = again(run).resume()
+    assert resumed is not None and resumed[0] == 1
 
 
 def test_a_crash_while_writing_leaves_the_last_round_intact(

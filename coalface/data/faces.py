@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from coalface.data.faceset import FaceSet
+from coalface.data.listing import hash_of_files
 
 Progress = Callable[[int, int], None]  # images done, images in all
 AnyPath = str | os.PathLike[str]
@@ -73,6 +74,7 @@ class PhotoFolder:
     excluded: int  # identities left out by name
     too_few: int  # identities left out for having fewer than min_images
     skipped: int  # broken images passed over
+    files: str  # a hash over the names and sizes of all files that were to be read
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,7 @@ def read_folder(
         excluded=len(found) - len(wanted),
         too_few=len(wanted) - len(kept),
         skipped=len(skipped),
+        files=hash_of_files((path, size_) for path, size_, _ in files),
     )
 
 

@@ -111,12 +111,19 @@ class Partition:
         }
         return {**content, "sha256": _digest(content)}
 
+    def text(self) -> str:
+        """The manifest as it is written: equal for equal partitions, and for no others."""
+        return _canonical(self.manifest())
+
     def write_manifest(self, path: str | os.PathLike[str]) -> None:
         """Write the manifest whole or not at all."""
         target = Path(path)
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            part.write_text(_canonical(self.manifest()), encoding="ascii")
+            with part.open("w", encoding="ascii") as file:
+                file.write(self.text())
+                file.flush()
+                os.fsync(file.fileno())  # what is half there after a power cut would be another partition
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)

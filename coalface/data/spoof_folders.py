@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from coalface import seeding
+from coalface.data.listing import hash_of_files
 from coalface.data.recordings import ATTACKS, Recordings, hold_out
 from coalface.data.spoof_readers import LAYOUTS, WITH_DEV, Clip, layout_of, live_and_spoof, read_clips
 from coalface.data.video_frames import Sampling
@@ -68,6 +69,15 @@ class FolderDomains:
     def clips(self, names: Sequence[str]) -> int:
         """How many there are to read."""
         return sum(len(mine) for name in names for mine in self._clips(name).values())
+
+    def hash_of_clips(self, names: Sequence[str]) -> str:
+        """One value over what there is to read, and whose it is."""
+        return hash_of_files(
+            (f"{split} {clip.attack} {clip.subject} {clip.path.relative_to(self.root)}", clip.path.stat().st_size)
+            for name in names
+            for split, mine in self._clips(name).items()
+            for clip in mine
+        )
 
     def _sampling(self, clips: Mapping[str, Sequence[Clip]], frames: int) -> Sampling:
         boxes = all(clip.boxes is not None for mine in clips.values() for clip in mine)

@@ -80,6 +80,7 @@ class World:
     test: FaceSet
     partition: Partition
     skipped: int = 0  # photographs left out as broken
+    files: str | None = None  # a hash over the photographs' files; None: they were drawn, or somebody else read them
 
     def everyone(self) -> Population:
         """The clients, and the public people as one more: whom central training sees if clients hold public faces."""
@@ -99,6 +100,7 @@ def load(
     people are dealt as ever, so that a rehearsal has the public and test people of the simulation.
     """
     skipped = 0
+    files = None
     if data.source == "synthetic":
         needed = data.public + data.clients * data.identities_each + data.test
         partition = _split(needed, data, seed, data.clients)
@@ -115,6 +117,7 @@ def load(
             progress=progress,
         )
         skipped = photos.skipped
+        files = photos.files
         partition = _split(len(photos.faces), data, seed, clients=0 if elsewhere else data.clients)
         faces = FaceSet(resident(photos.faces.images, device), photos.faces.offsets)
     away = None if faces.images.device.type == device.type else device  # faces that do not fit go there by the batch
@@ -129,7 +132,7 @@ def load(
         clients, probes = with_probes(clients, data.probe_images)
     public = Population(faces, (partition.public,), (data.public_images,), device=away) if partition.public else None
     test = _at_most(partition.subset(faces, partition.test), data.test_images)
-    return World(public, clients, probes, test, partition, skipped)
+    return World(public, clients, probes, test, partition, skipped, files)
 
 
 def resident(images: Tensor, device: torch.device) -> Tensor:

@@ -143,6 +143,7 @@ def test_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["split.json"]  # no half-written file beside it
     manifest = json.loads((tmp_path / "split.json").read_text())
     assert manifest == json.loads(json.dumps(partition.manifest()))
+    assert (tmp_path / "split.json").read_text() == partition.text() != split(101, **SMALL, images="unequal").text()
     assert manifest["seed"] == 7
     assert manifest["counts"] == {"public": 3, "validation": 2, "test": 5, "clients": 4, "client_identities": 8}
 

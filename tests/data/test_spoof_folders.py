@@ -66,6 +66,12 @@ def test_a_run_on_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main([*command, "--set", 'data.centres=["A"]']) == 0
     assert "real; 4 frames a video, evenly spaced; central square; stills whole" in capsys.readouterr().out
     assert "Nobody here exists" not in (tmp_path / "run" / "report.html").read_text()  # real faces stay out
+    assert main(["resume", str(tmp_path / "run"), "--quiet"]) == 0
+    capsys.readouterr()
+    live = tmp_path / "photos/A/live"
+    (live / "7.png").rename(live / "a.png")
+    assert main(["resume", str(tmp_path / "run"), "--quiet"]) == 2
+    assert "changed since the run" in capsys.readouterr().err
 
 
 def test_another_seed_deals_people_out_anew_without_reading(tmp_path: Path) -> None:

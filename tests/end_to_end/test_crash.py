@@ -20,6 +20,12 @@ def hashes(out: Path) -> dict[str, str]:
     return {name: result[name] for name in HASHES}
 
 
+def command_of(out: Path) -> str:
+    told = json.loads((out / "result.json").read_text())["command"]
+    assert told.startswith("coalface run fedavg/private-head ")
+    return str(told)
+
+
 def test_killed_at_any_moment_and_resumed_the_end_is_the_same(finished: Path, tmp_path: Path) -> None:
     config = finished / "config.json"
     began = time.monotonic()
@@ -72,6 +78,16 @@ def test_a_finished_run_resumes_to_itself(finished: Path, tmp_path: Path) -> Non
     shutil.copytree(finished, out)
     coalface("resume", out)
     assert hashes(out) == hashes(finished)
+    assert command_of(out) == command_of(finished)
+
+
+def test_an_interrupted_run_is_told_by_the_command_that_began_it(finished: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(finished, out)
+    (out / "result.json").unlink()
+    coalface("resume", out)
+    assert command_of(out) == command_of(finished)
+    assert f"{command_of(finished)}</pre>" in (out / "report.html").read_text()
 
 
 def test_a_changed_setting_is_refused(finished: Path, tmp_path: Path) -> None:

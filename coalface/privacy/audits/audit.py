@@ -107,6 +107,8 @@ def of_run(run: Run, folder: Path, rounds: int, attacker: Attacker, progress: Pr
         for name in ("checkpoints", "private"):
             if (folder / name).exists():
                 shutil.copytree(folder / name, Path(aside) / name)
+        for ledger in folder.glob("*.jsonl"):  # a checkpoint counts on their rows
+            shutil.copy(ledger, aside)
         stage = Stage(Path(aside), run.method.types.server, run.method.types.private, run.sha256(), HOST)
         resumed = stage.resume()
         if resumed is None:
