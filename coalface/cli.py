@@ -94,9 +94,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"coalface: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("coalface: stopped; continue with `coalface resume`", file=sys.stderr)
+        print(f"coalface: stopped{_how_to_go_on(options)}", file=sys.stderr)
         return 130
     return 0
+
+
+def _how_to_go_on(options: argparse.Namespace) -> str:
+    """After an interruption; nothing, where nothing was begun yet."""
+    if options.verb in (run, resume):
+        folder = options.folder if options.verb is resume else options.out
+        return f"; continue with `coalface resume {folder}`" if (folder / "config.json").exists() else ""
+    return "; the same command goes on where it stopped" if options.verb in (demo, serve, make_again) else ""
 
 
 # --- verbs ------------------------------------------------------------------------------------------------------------

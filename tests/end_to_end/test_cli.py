@@ -213,3 +213,23 @@ def make_photos(root: Path, identities: int, each: int) -> Path:
             colour = (identity * 6 % 256, 255 - identity * 5 % 256, number * 50)
             image.new("RGB", (40, 40), colour).save(folder / f"{number}.jpg")
     return root
+
+
+def test_after_an_interruption_it_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where there is something to go on with."""
+
+    def interrupted(*given: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("coalface.cli._execute", interrupted)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    assert main(["run", "demo", "--out", str(folder)]) == 130
+    assert capsys.readouterr().err == "coalface: stopped\n"
+    (folder / "config.json").write_text(json.dumps(to_json(Run())))
+    assert main(["resume", str(folder)]) == 130
+    assert capsys.readouterr().err == f"coalface: stopped; continue with `coalface resume {folder}`\n"
+    assert main(["demo", "--out", str(folder)]) == 130
+    assert capsys.readouterr().err == "coalface: stopped; the same command goes on where it stopped\n"
