@@ -84,9 +84,7 @@ class StateTable:
             opened.execute(TABLE)
             opened.execute(BY_ROUND)
         except sqlite3.DatabaseError as reason:
-            from coalface.store import StoreError  # noqa: PLC0415  (the store is made of this table)
-
-            raise StoreError(
+            raise ValueError(
                 f"{self._path} cannot be read ({reason}): restore it, or start again in an empty folder"
             ) from reason
         return opened

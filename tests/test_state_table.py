@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from coalface.state_table import Flat, StateTable
-from coalface.store import StoreError
 
 
 def state(value: float) -> Flat:
@@ -120,6 +119,6 @@ def test_finding_a_state_reads_no_others(tmp_path: Path) -> None:
 
 def test_a_file_of_something_else_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "states.sqlite").write_bytes(b"not a table" * 100)
-    with pytest.raises(StoreError, match=r"states\.sqlite cannot be read .*restore it") as refused:
+    with pytest.raises(ValueError, match=r"states\.sqlite cannot be read .*restore it") as refused:
         StateTable(tmp_path)
     assert isinstance(refused.value.__cause__, sqlite3.DatabaseError)
