@@ -19,7 +19,7 @@ from coalface.store import StoreError, explained, write_atomically
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path, instead: str = "--out") -> Iterator[None]:
     """Make the folder and keep other processes out of it; two in one would mix their rounds in its ledgers."""
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ def alone(folder: Path) -> Iterator[None]:
     with lock:
         if not _locked(lock.fileno()):
             raise StoreError(
-                f"another process is at work in {folder}: wait for its end or stop it, or choose another --out"
+                f"another process is at work in {folder}: wait for its end or stop it, or choose another {instead}"
             )
         yield
 

@@ -71,7 +71,7 @@ class SecureParticipant:
             terms.client,
             self.key,
             self.directory,
-            rules_of(secure),
+            rules_of(secure, terms.noise),
             self._opening.session,
             self._opening.group,
             is_signed=is_signed,
@@ -85,6 +85,7 @@ class SecureParticipant:
     def mask(self, terms: Terms, upload: wire.Upload, sealed: bytes) -> bytes:
         """The upload under masks, with what it reveals beside it; OutOfRange if a number does not fit."""
         opening, session, secure = self._opening, self._in_session(), terms.secure
+        self._session = None  # whatever goes wrong below ends it: what is refused tells something, and not twice
         if (secure, terms.noise) != self._begun:
             raise Refusal(f"the session began under {self._begun}, and now it would be {(secure, terms.noise)}")
         layout = UploadLayout(
@@ -93,12 +94,13 @@ class SecureParticipant:
             [*opening.group_sizes],
             secure.value_bound,
             secure.most_images,
-            rules_of(secure).needed(opening.cohort),
+            session.rules.needed(opening.cohort),
             share_of(terms.noise),
             # Not by what the server says of the cohort and its groups: it could call them large, and shares small.
             among=(session.fewest, len(opening.group)),
         )
         masked = session.mask(decode(Inbox, sealed), *layout.vectors(upload, {}, session.me))
+        self._session = session
         return encode(Sent(masked, wire.encode_fields(upload, layout.revealed)))
 
     def agree(self, data: bytes) -> bytes:
@@ -139,9 +141,12 @@ def share_of(noise: NoiseTerms) -> Noise | None:
     return Noise(whole, in_group, 0.0, noise.clip, noise.group_clip, of_this_machine)
 
 
-def rules_of(secure: SecureTerms) -> Rules:
-    """The rules of a session; ValueError if there can be none."""
-    return Rules(min_cohort=secure.min_cohort, threshold=secure.threshold)
+def rules_of(secure: SecureTerms, noise: NoiseTerms) -> Rules:
+    """The rules of a session; ValueError if there can be none.
+
+    Shares of noise are as large as the fewest need that can be unmasked: in a sparse graph an arc, which is far fewer.
+    """
+    return Rules(min_cohort=secure.min_cohort, threshold=secure.threshold, complete=noise.in_shares)
 
 
 __all__ = ["OutOfRange", "Refusal", "SecureParticipant"]

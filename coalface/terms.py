@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from coalface import tree, wire
@@ -14,6 +15,7 @@ from coalface.local import Training
 from coalface.method import Method
 from coalface.models.detector import detector
 from coalface.models.net import Net
+from coalface.privacy.noise import SLACK
 
 PROTOCOL = 4  # counts up when messages change
 
@@ -40,8 +42,9 @@ class NoiseTerms:
     in_shares: bool = False  # the clients add it, under the masks; otherwise the server says that it does
 
     def __post_init__(self) -> None:
-        if min(self.clip, self.group_clip, self.noise, self.group_noise) < 0:
-            raise ValueError("clips and noise are at least 0")
+        numbers = self.clip, self.group_clip, self.noise, self.group_noise
+        if not all(0 <= number < inf for number in numbers):
+            raise ValueError(f"clips and noise are at least 0 and finite, not {numbers}")
         if (self.noise or self.group_noise or self.in_shares) and not (self.clip and self.group_clip):
             raise ValueError("noise without a clip protects nobody")
 
@@ -81,6 +84,8 @@ class Terms:
             raise ConfigError("terms that contradict each other")
         if terms.noise.in_shares and not terms.secure.min_cohort:
             raise ConfigError("shares of noise are added under masks, and these sums would be open")
+        if terms.noise.clip and terms.secure.min_cohort:
+            check_silence(terms.secure, terms.noise)
         check_bounds(to_json(terms))
         return terms
 
@@ -92,6 +97,18 @@ class Terms:
             net = Net(self.model, embedding=self.embedding, size=self.size)
         check_numbers(f"the weights of {net}", sum(leaf.numel() for leaf in tree.leaves(net.shapes).values()))
         return net
+
+
+def check_silence(secure: SecureTerms, noise: NoiseTerms) -> None:
+    """Under noise a client must not refuse by its exact update, which would tell of it what no noise covers."""
+    longest = SLACK * max(noise.clip, noise.group_clip)
+    if secure.value_bound < longest:
+        raise ConfigError(
+            f"value_bound is {secure.value_bound:g}, and clipped updates may have numbers up to {longest:g}: "
+            "clients would say which do not fit; raise privacy.value_bound or lower the clips"
+        )
+    if secure.max_norm:
+        raise ConfigError(f"a norm bound of {secure.max_norm:g} beside a clip: clients would say who is over it")
 
 
 def fingerprint(method: Any) -> str:

@@ -167,7 +167,7 @@ class Link(Grid):
             announced = self._room.close(identity)
             reply = self._arriving.pop(identity, None)
             self._state.delete_messages({identity})
-            for name in (identity, announced, reply.metadata.message_id if reply is not None else ""):
+            for name in (identity, *announced, reply.metadata.message_id if reply is not None else ""):
                 self._store.delete(name)
 
     def held(self) -> int:

@@ -24,6 +24,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+TRIES = 20  # at announcing an answer: Flower keeps something of each
 ENVELOPE = 1 << 16  # bytes; Flower's words around ours: a header, and the names of the pieces
 
 log = logging.getLogger("coalface.server")
@@ -38,6 +39,7 @@ class Open:
     names: tuple[str, ...] = ()  # of the answer's objects, as announced, the whole one last
     sizes: dict[str, int] = field(default_factory=dict)
     too_large: bool = False
+    announced: int = 0  # times
 
     @property
     def envelope(self) -> int:
@@ -57,11 +59,14 @@ class Room:
         with self._lock:
             self._calls[identity] = Open(bare, most)
 
-    def close(self, identity: str) -> str:
-        """It was answered, or nobody waits for it any more: the name of the announced answer, if there is one."""
+    def close(self, identity: str) -> tuple[str, ...]:
+        """It was answered, or nobody waits for it any more: the names of all that was announced, the whole one first.
+
+        An answer may have been announced with objects below some that Flower holds already; it never removes these.
+        """
         with self._lock:
             call = self._calls.pop(identity, None)
-        return call.names[-1] if call and call.names else ""
+        return call.names[::-1] if call else ()
 
     def find(self, identity: str) -> Open | None:
         """An open call."""
@@ -82,7 +87,8 @@ class Room:
             call = self._calls.get(said.reply_to_message_id)
             if call is None or call.bare.metadata.dst_node_id != asked.node.node_id:
                 return False  # nobody waits for it, or for it from another node
-            if asked.ByteSize() > call.envelope:
+            call.announced += 1
+            if call.announced > TRIES or asked.ByteSize() > call.envelope:
                 return self._refuse(call)
             names = tuple(tree.object_id for tree in iterate_object_tree(asked.message_object_trees[0]))
             if names[-1] != said.message_id or len(names) != len({*names}):

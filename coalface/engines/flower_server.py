@@ -21,8 +21,8 @@ from coalface.engines.sequential import Sequential
 from coalface.federation import QuorumError
 from coalface.gathering import Plain, Sums
 from coalface.method import Method
-from coalface.store import Stage, own_secret, write_atomically
-from coalface.terms import PROTOCOL, NoiseTerms, SecureTerms, Terms
+from coalface.store import Stage, write_atomically
+from coalface.terms import PROTOCOL, NoiseTerms, SecureTerms, Terms, check_silence
 
 if TYPE_CHECKING:
     from coalface.privacy.secure_sum import SecureSums
@@ -69,10 +69,11 @@ class Fleet:
         return Sequential(run.method.clients(collected(flower, run, self.roster)), stage.private)
 
     def seed(self, run: Run | DetectionRun, stage: Stage) -> int:
-        """Part of ``stages.Remote``: a secret under noise, as the account counts on nobody knowing who is called."""
-        if not run.privacy.dp.noise:
-            return run.seed
-        return int.from_bytes(own_secret(stage.folder / "server.secret"), "big")
+        """Part of ``stages.Remote``: nobody's under noise, as the account counts on nobody knowing who is called.
+
+        It is new at every start: a round that is told again after a crash is one more draw, and is charged as one.
+        """
+        return secrets.randbits(256) | 1 << 255 if run.privacy.dp.noise else run.seed
 
     def sums(self, run: Run | DetectionRun, engine: Engine, stage: Stage) -> Sums | None:
         """Part of ``stages.Remote``."""
@@ -82,6 +83,9 @@ class Fleet:
         from coalface.privacy.dp import Machines, PrivateSums  # noqa: PLC0415  (dp-accounting is optional)
         from coalface.privacy.journal import Journal  # noqa: PLC0415
 
+        told = terms(run, self.roster, 0)
+        if inner:
+            check_silence(told.secure, told.noise)
         rules, clients = run.privacy.without_bounds(run.rounds), len(self.roster)
         cohort = min(run.rounds.cohort or clients, clients)
         machines = Machines(Journal(stage.folder / "told.jsonl"))
@@ -99,7 +103,7 @@ class Fleet:
         privacy = run.privacy
         return SecureSums(
             privacy.without_bounds(run.rounds),
-            Rules(min_cohort=privacy.min_cohort, threshold=privacy.threshold),
+            Rules(privacy.min_cohort, privacy.threshold, complete=privacy.dp.where == "distributed"),
             privacy.value_bound,
             privacy.largest_weight(),
             meet=lambda task, openings, layout: FlowerParties(engine, self.keys, task, openings, layout),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coalface import tree, wire
+from coalface.privacy.noise import SLACK
 from coalface.privacy.secagg.fixed_point import FixedPoint, OutOfRange, Words
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 LOSS_SLOTS = 8  # named parts of a loss; which part is in which slot is no secret
 LOSS_BOUND = 1000.0
-SLACK = 1.001  # a clipped value may be over the clip by its rounding
 
 
 @dataclass

@@ -20,6 +20,7 @@ from coalface.engines.engine import Task
 Part = Literal["summed", "grouped", "losses"]
 Luck = Callable[[int, Part], np.random.Generator]  # where a client's share of the noise on a part comes from
 Normal = Callable[[torch.Size], Tensor]  # standard normal numbers, float64
+SLACK = 1.001  # a clipped value may be over the clip by its rounding
 FINEST = 4.0  # quanta in a share's standard deviation: then a sum of discrete Gaussians is one, to 1e-60
 
 

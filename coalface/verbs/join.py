@@ -15,6 +15,7 @@ import torch
 from coalface.allocator import give_memory_back
 from coalface.config import ConfigError
 from coalface.registry import Client
+from coalface.run_folder import alone
 from coalface.verbs.extra import log_to, needs_deploy
 
 
@@ -52,8 +53,9 @@ def join(options: argparse.Namespace, command: str) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.optim.SGD([torch.zeros(1)])  # loads parts of torch that take seconds: better now than in the first round
     try:
-        answer = handler(Participant(client, device))
-        attend(client.server, Path(client.ca), Path(client.key), state / "node", answer, stop)
+        with alone(state, "--state"):  # what is spent is counted there
+            answer = handler(Participant(client, device))
+            attend(client.server, Path(client.ca), Path(client.key), state / "node", answer, stop)
     except NotAdmitted as reason:
         raise ConfigError(str(reason)) from reason
 

@@ -14,7 +14,7 @@ import torch
 pytest.importorskip("flwr")
 
 from coalface import tree
-from coalface.config import method_named
+from coalface.config import ConfigError, method_named
 from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.offer import DECLINED
@@ -113,13 +113,17 @@ def test_what_was_told_is_written_down_before_it_is_used(six: Nodes, tmp_path: P
     assert again.stage.rounds()[-1]["privacy"]["epsilon"] == pytest.approx(account.readers())
 
 
-def test_whom_a_server_calls_under_noise_is_its_secret(six: Nodes, tmp_path: Path) -> None:
-    """ε for those who get the model counts on nobody knowing the cohorts; a resumed run calls the same ones."""
+def test_whom_a_server_calls_under_noise_nobody_can_work_out(six: Nodes, tmp_path: Path) -> None:
+    """ε for those who get the model counts on it; and a round that is told again is another draw, and is charged so."""
 
-    def seed(folder: str, privacy: Privacy) -> int:
-        return Deployed(six, method_named(METHOD)(), PEOPLE, tmp_path / folder, TRAINING, ROUNDS, privacy).seed
+    def seed(privacy: Privacy) -> int:
+        return Deployed(six, method_named(METHOD)(), PEOPLE, tmp_path / "run", TRAINING, ROUNDS, privacy).seed
 
-    assert seed("open", Privacy()) == 0  # the run's own
-    drawn = seed("one", CENTRAL)
-    assert drawn.bit_length() > 200 and drawn == seed("one", CENTRAL) != seed("another", CENTRAL)
-    assert (tmp_path / "one" / "server.secret").stat().st_mode & 0o077 == 0
+    assert seed(Privacy()) == 0  # the run's own
+    first = seed(CENTRAL)
+    assert first.bit_length() == 256 and first != seed(CENTRAL)
+
+
+def test_a_server_does_not_begin_where_clients_would_refuse_by_their_updates(six: Nodes, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"value_bound is 0\.25, and clipped updates may have numbers up to 1\.001"):
+        Deployed(six, method_named(METHOD)(), PEOPLE, tmp_path, TRAINING, ROUNDS, replace(SHARES, value_bound=0.25))

@@ -9,16 +9,18 @@ import pytest
 pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app.message.message import remove_content_from_message
 from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.servicer.fleet.fleet_handlers import push_messages
 
 from coalface.config import method_named
 from coalface.engines.flower_messages import Answer, Call, pack, unpack
-from coalface.engines.flower_room import ENVELOPE, Room, inflated_size
+from coalface.engines.flower_room import ENVELOPE, TRIES, Room, inflated_size
 from coalface.federation import Rounds
 from coalface.local import Training
 from tests.conftest import noise_population
@@ -100,8 +102,40 @@ def test_an_open_call_of_ones_own_is_answered_once(room: Room) -> None:
     request, _ = announced(pack(ANSWER, b""))
     assert room.announces(request)
     assert not room.announces(announced(pack(ANSWER, b"another"))[0])
-    assert room.close("a call") == request.messages_list[0].metadata.message_id
+    names = room.close("a call")
+    assert names[0] == request.messages_list[0].metadata.message_id and len(names) > 1
     assert not room.announces(request)
+
+
+def test_an_answer_is_announced_a_few_times_at_most(room: Room) -> None:
+    """Flower keeps a session of every announcement."""
+    request, _ = announced(pack(ANSWER, b""))
+    assert [room.announces(request) for _ in range(TRIES + 1)] == [True] * TRIES + [False]
+
+
+def test_objects_below_those_that_are_there_already_go_too(tmp_path: Path) -> None:
+    """Flower never removes what a node announces below a piece of the call itself, as nothing refers to it."""
+    with nodes(tmp_path / "one", noise_population(clients=1)) as one:
+        link, node = one.link, one.link.nodes[0]
+        link._state.activate_node(node, 1000)
+        before = link.held()
+        asked = Message(pack(CALL, b"a broadcast"), node, "train", ttl=600)
+        (identity,) = link.push_messages([asked])
+        piece = next(iter(get_all_nested_objects(asked)))
+        reply = Message(pack(ANSWER, b""), reply_to=asked)
+        with no_object_id_recompute():
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            tree, bare = get_object_tree(reply), message_to_proto(remove_content_from_message(reply))
+        junk = get_all_nested_objects(RecordDict({"data": ArrayRecord({"wire": Array("uint8", (4,), "x", b"junk")})}))
+        below = tree.children.add(object_id=piece)
+        for name in junk:
+            below.children.add(object_id=name)
+        request = PushMessagesRequest(node=Node(node_id=node), messages_list=[bare], message_object_trees=[tree])
+        assert link._room.announces(request)
+        push_messages(request, link._state)
+        assert link.held() > before
+        link.forget([identity])
+        assert link.held() == before
 
 
 def test_a_long_list_of_objects_is_too_much(room: Room) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import torch
 pytest.importorskip("cryptography")
 
 from coalface import wire
+from coalface.config import ConfigError
 from coalface.privacy.layout import UploadLayout
 from coalface.privacy.secagg.messages import (
     Advertisement,
@@ -28,8 +30,8 @@ from coalface.privacy.secagg.messages import (
 from coalface.privacy.secagg.rules import Refusal, Rules
 from coalface.privacy.secagg.server import Server
 from coalface.registry import Client, Insisted
-from coalface.secure_participant import SecureParticipant, share_of
-from coalface.terms import NoiseTerms, SecureTerms
+from coalface.secure_participant import SecureParticipant, rules_of, share_of
+from coalface.terms import NoiseTerms, SecureTerms, check_silence
 from coalface.verbs.keys import key_pair
 
 CLIENTS, WORDS = 6, 4000
@@ -85,6 +87,33 @@ def noise_on_the_sum(folder: Path, told_cohort: int, secure: SecureTerms = SECUR
 def test_the_cohort_that_a_server_tells_does_not_thin_the_noise(told_cohort: int, tmp_path: Path) -> None:
     """Four of six can unmask, and have all of the noise: six have √(6/4) of 4. Of 60, 36 would have to be there."""
     assert noise_on_the_sum(tmp_path, told_cohort) == pytest.approx((6 / 4) ** 0.5 * 4, rel=0.05)
+
+
+def test_with_shares_of_noise_everybody_masks_with_everybody() -> None:
+    """Of a hundred in a sparse graph an arc of 17 can be unmasked for itself, with half of the noise."""
+    sparse, complete = (rules_of(SECURE, noise).layout(range(100), b"") for noise in (NoiseTerms(), NOISE))
+    assert sparse.degree < 99 == complete.degree
+    assert sparse.holders_needed < RULES.needed(100) == 60 == complete.holders_needed
+
+
+@pytest.mark.parametrize(
+    ("secure", "noise", "says"),
+    [
+        (replace(SECURE, value_bound=1.0), NOISE, r"numbers up to 1\.001"),
+        (replace(SECURE, max_norm=2.0), NOISE, "who is over it"),
+        (SECURE, NOISE, ""),
+    ],
+)
+def test_under_noise_nobody_refuses_by_an_exact_update(secure: SecureTerms, noise: NoiseTerms, says: str) -> None:
+    """Ten such answers would tell the length of an update, which the noise is there to hide."""
+    with pytest.raises(ConfigError, match=says) if says else nullcontext():
+        check_silence(secure, noise)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1.0])
+def test_noise_that_is_no_number_is_none(number: float) -> None:
+    with pytest.raises(ValueError, match="at least 0 and finite"):
+        NoiseTerms(clip=number, group_clip=1.0)
 
 
 def test_a_session_ends_under_the_terms_it_began_with(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class Rules:
     corrupt: float = 0.1  # share of clients that may work with the server, for which the sparse graph is laid out
     dropout: float = 0.1  # share that may drop out, for which the sparse graph is laid out
     min_group: int = 3  # a client is never in a group's sum of fewer
+    complete: bool = False  # everybody masks with everybody: no arc of a sparse graph can be unmasked for itself
 
     def __post_init__(self) -> None:
         if self.min_cohort < 3:
@@ -48,8 +49,9 @@ class Rules:
     def layout(self, clients: Iterable[int], digest: bytes) -> Layout:
         """Who masks with whom: a circle whose order is a hash of everybody's keys, so that nobody chooses it."""
         order = _circle(tuple(sorted(clients)), digest)
-        each = degree(len(order), self.corrupt, self.dropout, self.min_cohort)
-        whole = each >= len(order) - 1
+        all_others = len(order) - 1
+        each = all_others if self.complete else degree(len(order), self.corrupt, self.dropout, self.min_cohort)
+        whole = each >= all_others
         return Layout(order, each, self.needed(len(order)) if whole else _majority(each))
 
 
