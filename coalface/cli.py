@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 import shlex
 import sys
@@ -14,27 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-import safetensors.torch
-import torch
-from torch import Tensor
-
-from coalface import __version__, config, seeding
+from coalface import __version__, config
 from coalface.allocator import keep_freed_memory
 from coalface.config import ConfigError, DetectionRun, Run
-from coalface.data import pairs as pair_lists
-from coalface.data.faces import list_photos, read_folder, read_images
-from coalface.data.faceset import FaceSet
-from coalface.data.pair_bin import read_bin
 from coalface.detection import Detection
 from coalface.detection import table as detection_table
-from coalface.evaluation import embed
 from coalface.experiment import Experiment
 from coalface.federation import QuorumError
 from coalface.metrics.cosine import NoDirection
-from coalface.models import networks
-from coalface.models.checkpoints import load_weights
-from coalface.models.net import Net, Weights
-from coalface.protocols.verification import all_pairs, lfw_folds, pair_scores, synthetic_pairs
 from coalface.recipes import RECIPES
 from coalface.recipes.demo import demo as demo_run
 from coalface.recipes.detection import detection
@@ -43,6 +29,8 @@ from coalface.report.progress import Progress
 from coalface.store import StoreError
 from coalface.verbs import audit, flower_sim, ijb, join, keys, reproduce
 from coalface.verbs import serve as serving
+from coalface.verbs.evaluate import evaluate, pairs, templates
+from coalface.verbs.given import config_of, described, device_of, folder_of, read_config
 from coalface.verbs.listing import list_methods
 
 EPILOG = """\
@@ -128,7 +116,7 @@ def run(options: argparse.Namespace, command: str) -> None:
 def serve(options: argparse.Namespace, command: str) -> None:
     """Run a federation of real machines over Flower; the same command again goes on where it stopped."""
     asked = _requested(options)
-    result = serving.serve(asked, options, command, _device(options.device))
+    result = serving.serve(asked, options, command, device_of(options.device))
     if isinstance(asked, DetectionRun):
         print(detection_table(result))
     else:
@@ -137,59 +125,12 @@ def serve(options: argparse.Namespace, command: str) -> None:
 
 def resume(options: argparse.Namespace, command: str) -> None:
     """Go on where a run stopped, with its own settings."""
-    _execute(_read_config(_config_of(options.folder)), options.folder, options, command, fresh=False)
-
-
-def evaluate(options: argparse.Namespace, command: str) -> None:
-    """A model on photographs that it has not seen."""
-    net, weights = _model(options)
-    weights = weights.map(lambda leaf: leaf.to(_device(options.device)))
-    head = _head(options)
-    assert net.size is not None  # every recognition model has one
-    size = net.size[0]
-    with Progress(quiet=options.quiet) as progress:
-        if options.pairs is None:
-            faces = _described(lambda: _photographs(options, size, progress))
-            embeddings = _embedded(net, weights, faces.images, head, progress)
-            identities = torch.repeat_interleave(torch.arange(len(faces)), faces.counts())
-            result: Any = _described(lambda: all_pairs(embeddings, identities, options.fmr))
-        else:
-            listed = _described(lambda: _pair_list(options))
-            images = _described(lambda: _listed_images(listed, size, progress))
-            embeddings = _embedded(net, weights, images, head, progress)
-            scores = pair_scores(embeddings, listed.pairs)
-            result = _described(lambda: lfw_folds(scores, listed.same, listed.fold))
-    print(result.to_json() if options.json else str(result))
-
-
-def templates(options: argparse.Namespace, command: str) -> None:
-    """A model on templates of several images each, by the list files of IJB."""
-    net, weights = _model(options)
-    weights = weights.map(lambda leaf: leaf.to(_device(options.device)))
-    _described(lambda: ijb.ijb(options, net, weights, _head(options)))
+    _execute(read_config(config_of(options.folder)), options.folder, options, command, fresh=False)
 
 
 def make_again(options: argparse.Namespace, command: str) -> None:
     """A paper's table or figure, ours beside theirs."""
-    reproduce.reproduce(options, command, _device(options.device))
-
-
-def pairs(options: argparse.Namespace, command: str) -> None:
-    """A balanced, LFW-style pair list for a folder of photographs."""
-    root = _folder(options.data)
-    if options.out.is_dir():
-        raise ConfigError(f"--out is the file to write, and {options.out} is a folder: try {options.out / 'pairs.csv'}")
-    photos: dict[str, list[Path]] = _described(lambda: list_photos(root))  # as `eval` finds them
-    if not photos:
-        raise ConfigError(f"{root} holds no photographs: it needs one sub-folder per identity")
-    files = [file for several in photos.values() for file in several]
-    each = torch.tensor([len(several) for several in photos.values()])
-    identities = torch.repeat_interleave(torch.arange(len(photos)), each)
-    generator = seeding.generator(options.seed, "pairs")
-    chosen, same, fold = _described(lambda: synthetic_pairs(identities, options.count, 10, generator))
-    listed = pair_lists.PairList(tuple(files), chosen[:, 0], chosen[:, 1], same, fold)
-    pair_lists.write_csv(listed, options.out, root)
-    print(f"{len(listed)} pairs of {len(photos)} identities in 10 folds: {options.out}")
+    reproduce.reproduce(options, command, device_of(options.device))
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -212,7 +153,7 @@ def _execute(
     if fresh and out.exists() and any(not entry.name.startswith(".") for entry in out.iterdir()):
         raise ConfigError(f"{out} is not empty: continue it with `coalface resume {out}`, or choose another --out")
     with Progress(quiet=options.quiet) as progress:
-        device = _device(options.device)
+        device = device_of(options.device)
         if missing := [f"{what} ({name})" for name, what in OPTIONAL.items() if not _importable(name)]:
             progress.say(
                 f"not installed here, so left out: {', '.join(missing)}; pip install 'coalface[app]' adds them"
@@ -222,7 +163,7 @@ def _execute(
             result: dict[str, Any] = flower_sim.simulate(run_, out, device, progress, command)
         else:
             kind = Detection if isinstance(run_, DetectionRun) else Experiment
-            experiment = _described(lambda: kind(run_, out, device, progress, command, options.engine))  # type: ignore[arg-type]
+            experiment = described(lambda: kind(run_, out, device, progress, command, options.engine))  # type: ignore[arg-type]
             result = experiment.execute()
     if isinstance(run_, DetectionRun):
         print(f"{detection_table(result)}\nreport: {out / 'report.html'}")
@@ -235,7 +176,7 @@ def _execute(
 def _requested(options: argparse.Namespace) -> Run | DetectionRun:
     settings = [*options.set]
     if options.data is not None:
-        settings.insert(0, f"data.source={_folder(options.data)}")
+        settings.insert(0, f"data.source={folder_of(options.data)}")
     if options.weights is not None:
         settings.insert(0, f"weights={options.weights}")
     return config.override(_named_run(options.what), settings)
@@ -245,7 +186,7 @@ def _named_run(what: str) -> Run | DetectionRun:
     if what in RECIPES:
         return RECIPES[what]()
     if what.endswith(".json"):
-        return _read_config(Path(what))
+        return read_config(Path(what))
     try:
         method = config.method_named(what)()
         return (
@@ -253,103 +194,6 @@ def _named_run(what: str) -> Run | DetectionRun:
         )
     except ConfigError as error:
         raise ConfigError(f"{error}; recipes: {', '.join(RECIPES)}; or a config.json") from None
-
-
-def _config_of(folder: Path) -> Path:
-    file = folder / "config.json"
-    if not file.exists():
-        raise ConfigError(f"{folder} holds no run: there is no config.json in it")
-    return file
-
-
-def _read_config(file: Path) -> Run | DetectionRun:
-    try:
-        values = json.loads(file.read_text())
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{file} is not JSON: {error}") from error
-    return config.run_from_json(values)
-
-
-def _model(options: argparse.Namespace) -> tuple[Net, Any]:
-    folder = options.model_or_run
-    if not folder.exists():
-        raise ConfigError(f"there is no {folder}: give a run's folder, or a weights file with --model")
-    if folder.is_dir():
-        run_ = _read_config(_config_of(folder))
-        if isinstance(run_, DetectionRun):
-            raise ConfigError(f"{folder} detects attacks: `eval` compares faces; see its result.json")
-        net = Net(run_.model, embedding=run_.embedding, size=run_.data.size)
-        file = folder / "model.safetensors"
-        if not file.exists():
-            raise ConfigError(f"{folder} is not finished: coalface resume {folder}")
-    else:
-        if options.model is None:
-            raise ConfigError("weights alone do not say which network they are for: add --model NAME")
-        if options.model not in networks("faces"):
-            raise ConfigError(f"--model {options.model}: networks for faces are {', '.join(networks('faces'))}")
-        net = _described(lambda: Net(options.model, size=options.size))
-        file = folder
-    return net, _described(lambda: load_weights(file, net))
-
-
-def _head(options: argparse.Namespace) -> Tensor | None:
-    """Of a run whose method compares faces by more than its embeddings: the linear map that comes after them."""
-    file = options.model_or_run / "head.safetensors"
-    return safetensors.torch.load_file(file, str(_device(options.device)))["head"] if file.exists() else None
-
-
-def _pair_list(options: argparse.Namespace) -> pair_lists.PairList:
-    if options.pairs.suffix == ".bin":
-        return read_bin(options.pairs)
-    if options.pairs.suffix == ".csv":
-        return pair_lists.read_csv(options.pairs, options.data)
-    return pair_lists.read_lfw(options.pairs, _folder(options.data))
-
-
-def _photographs(options: argparse.Namespace, size: int, progress: Progress) -> FaceSet:
-    """Everybody in a folder of whom there are two photographs, which make a pair."""
-    folder = _folder(options.data)
-    images = sum(len(files) for files in list_photos(folder).values() if len(files) > 1)
-    with progress.stage("decoding", total=images) as stage:
-        told = lambda done, _: stage.advance(done - stage.done)  # noqa: E731
-        return read_folder(folder, size, min_images=2, skip_broken=options.skip_broken, progress=told).faces
-
-
-def _listed_images(listed: pair_lists.PairList, size: int, progress: Progress) -> Tensor:
-    """Photographs as a folder's are read; the encoded images of a .bin as they are."""
-    paths = [image for image in listed.images if isinstance(image, Path)]
-    with progress.stage("decoding", total=len(listed.images)) as stage:
-        told = lambda done, _: stage.advance(done - stage.done)  # noqa: E731
-        return read_images(paths, size, told) if paths else pair_lists.load_images(listed.images, size, told)
-
-
-def _embedded(net: Net, weights: Weights, images: Tensor, head: Tensor | None, progress: Progress) -> Tensor:
-    with progress.stage("embedding", total=len(images)) as stage:
-        return embed(net, weights, images, head=head, progress=stage.advance).cpu()
-
-
-def _described(make: Any) -> Any:
-    """ValueErrors from reading the request are the user's to mend; those from training would be ours."""
-    try:
-        return make()
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-
-
-def _folder(path: Path | None) -> Path:
-    if path is None:
-        raise ConfigError("which photographs? Add --data FOLDER, with one sub-folder per identity")
-    if not path.is_dir():
-        raise ConfigError(f"{path} is not a folder; --data takes one with a sub-folder per identity")
-    return path
-
-
-def _device(name: str) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device cuda: torch sees no GPU here; use --device cpu or auto")
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
 
 
 def _importable(name: str) -> bool:
