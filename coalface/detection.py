@@ -147,8 +147,8 @@ class Detection:
             return [self._judged(models(method, server, stage), self.dev(), replicates)]
         names, judged = list(self.world.dev), []
         for centre in stage.private.clients():
-            alone = {names[centre]: self.dev()[names[centre]]}  # nobody else's recordings to find a threshold with
-            judged.append(self._judged([own_model(method, server, stage, centre)], alone, replicates))
+            its_own = {names[centre]: self.dev()[names[centre]]}  # nobody else's recordings to find a threshold with
+            judged.append(self._judged([own_model(method, server, stage, centre)], its_own, replicates))
         return judged
 
     def dev(self) -> dict[str, Recordings]:
