@@ -362,17 +362,17 @@ def test_terms_travel_as_plain_values() -> None:
 def test_messages_of_a_large_model_go_there_and_back(tmp_path: Path) -> None:
     """257 MB, an iresnet100's weights, whole and unchanged; afterwards the server holds nothing of them.
 
-    Memory is bounded: a third client, after the others, does not raise the peak any more. It is weighed in a process
-    of its own, since the threads of earlier tests leave holes in this one's.
+    Memory is bounded: if messages stayed, the fifth and the sixth would raise the peak by two. It is weighed in a
+    process of its own, since the threads of earlier tests leave holes in this one's; and holes remain.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
         peaks = alone.submit(peaks_of_echoes, tmp_path / "three").result()
     # Server and client are both in that process. In units of the message: a handful at a time, and no more for more.
-    assert max(peaks) < 12 and peaks[2] < peaks[1] + 0.5, peaks
+    assert max(peaks) < 12 and peaks[5] < peaks[3] + 1.5, peaks
 
 
 def peaks_of_echoes(folder: Path) -> list[float]:
-    """The peak memory after each of three clients has sent a large message back, in units of the message."""
+    """The peak memory after each of six clients has sent a large message back, in units of the message."""
     give_memory_back()  # as `serve` and `join` do
     weights = torch.randint(256, (257_000_000,), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     data = weights.numpy().tobytes()
@@ -382,12 +382,13 @@ def peaks_of_echoes(folder: Path) -> list[float]:
         call, received = unpack(Call, content)
         return pack(Answer(call.federation, call.round, call.attempt, call.client, call.nonce, "", 0), received)
 
-    with nodes(folder, noise_population(clients=3)) as made:
+    with nodes(folder, noise_population(clients=6)) as made:
         for number, name in enumerate(made.names):
             made.start(name, echo)
             while len(list(made.link.get_nodes())) <= number:
                 time.sleep(0.1)
             message = Message(pack(Call("", "f", 1, 0, 0, "n", []), data), made.link.nodes[number], TRAIN, ttl=600.0)
+            made.link.allow(made.link.nodes[number], len(data))
             (identity,) = made.link.push_messages([message])
             del message
             while not (replies := list(made.link.pull_messages([identity]))):
