@@ -138,11 +138,15 @@ def make_again(options: argparse.Namespace, command: str) -> None:
 
 def _shown_command(given: Sequence[str], options: argparse.Namespace) -> str:
     """The command for a report, which may be passed on: without the folder of photographs and without full paths."""
-    photos = str(options.data) if getattr(options, "data", None) is not None else None
+    photos = getattr(options, "data", None)
     shown = []
     for argument in given:
         name, equals, value = argument.rpartition("=")
-        short = "PHOTOS" if value == photos else Path(value).name if Path(value).is_absolute() else value
+        # However the folder is written: ./photos and photos/ are one.
+        hidden = (name == "data.source" and value != "synthetic") or (
+            photos is not None and Path(value) == Path(photos)
+        )
+        short = "PHOTOS" if hidden else Path(value).name if Path(value).is_absolute() else value
         shown.append(name + equals + short)
     return shlex.join(["coalface", *shown])
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from coalface import cli
 from coalface.cli import main
 from coalface.config import Run, to_json
 from tests.end_to_end.conftest import coalface, command, environment, small
@@ -233,3 +235,11 @@ def test_after_an_interruption_it_says_how_to_go_on(
     assert capsys.readouterr().err == f"coalface: stopped; continue with `coalface resume {folder}`\n"
     assert main(["demo", "--out", str(folder)]) == 130
     assert capsys.readouterr().err == "coalface: stopped; the same command goes on where it stopped\n"
+
+
+@pytest.mark.parametrize("given", [["--data", "./photos/"], ["--data=photos"], ["--set", "data.source=photos"]])
+def test_a_report_does_not_name_the_folder_of_photographs(given: list[str]) -> None:
+    arguments = ["run", "demo", *given, "--out", "out"]
+    shown = cli._shown_command(arguments, cli._parser().parse_args(arguments))
+    assert "photos" not in shown and "PHOTOS" in shown
+    assert "data.source=synthetic" in cli._shown_command(["run", "--set", "data.source=synthetic"], Namespace())
