@@ -3,8 +3,9 @@
     python benchmarks/engines_agree.py --device cuda
     python benchmarks/engines_agree.py --collect part1 part2   # the results of several processes as one
 
-Every method of faces that the stacked engine takes, on noise: one step; several with momentum and weight decay, the
-models in lanes and abreast; Adam; clients with unequal numbers of images; faces that stay on the host. After two rounds
+Every method of faces that the stacked engine takes, on noise: one step; several with momentum and weight decay, by the
+quickest ways to a convolution and each model apart; Adam; clients with unequal numbers of images; faces that stay on
+the host. After two rounds
 the servers and the clients' private states must be the same but for the order of sums, or the command fails. A GPU then
 records what it runs: the CPU's contract tests (tests/contract/test_engines.py) do not see that.
 
@@ -32,15 +33,13 @@ from coalface.config import method_named
 from coalface.data.faceset import FaceSet, FaceView
 from coalface.data.population import Population
 from coalface.data.public import Public
-from coalface.engines import tracks
-from coalface.engines.abreast import Abreast
 from coalface.engines.forms import why_not
-from coalface.engines.lanes import Lanes
 from coalface.engines.sequential import Sequential
 from coalface.engines.stacked import Stacked
 from coalface.federation import Federation, Rounds
 from coalface.local import Training
 from coalface.models.net import Net
+from coalface.numerics import Numerics
 from coalface.report.tables import markdown_table
 from coalface.store import Stage
 
@@ -49,18 +48,17 @@ AS_ITSELF = 10  # or so many times as far apart as the reference is from itself
 CLIENTS, IMAGES, PUBLIC, SIZE = 8, 6, 3, 32
 UNEQUAL = (1, 6, 2, 3, 4, 2, 1, 5)
 STEPS = Training(rate=0.05, weight_decay=1e-3, momentum=0.9, batch=2, epochs=2)
-EITHER = tracks.FORMATIONS["cuda"]
 ADAM = replace(STEPS, optimiser="adam", rate=1e-3, momentum=0.0)
-# training; images of each client; whether faces stay on the host; how several models stand
-FORMS: dict[str, tuple[Training, tuple[int, ...] | None, bool, tuple[type[tracks.Formation], ...]]] = {
-    "one step": (Training(rate=0.05, weight_decay=1e-3), None, False, EITHER),
-    "one step, unequal": (Training(rate=0.05), UNEQUAL, False, EITHER),
-    "lanes, momentum": (STEPS, None, False, (Lanes,)),
-    "lanes, unequal": (STEPS, UNEQUAL, False, (Lanes,)),
-    "abreast, momentum": (STEPS, None, False, (Abreast,)),
-    "abreast, unequal": (STEPS, UNEQUAL, False, (Abreast,)),
-    "Adam": (ADAM, UNEQUAL, False, EITHER),
-    "faces on the host": (STEPS, UNEQUAL, True, EITHER),
+# training; images of each client; whether faces stay on the host; whether ways to a convolution are tried
+FORMS: dict[str, tuple[Training, tuple[int, ...] | None, bool, bool]] = {
+    "one step": (Training(rate=0.05, weight_decay=1e-3), None, False, True),
+    "one step, unequal": (Training(rate=0.05), UNEQUAL, False, True),
+    "several steps, momentum": (STEPS, None, False, True),
+    "several steps, unequal": (STEPS, UNEQUAL, False, True),
+    "each model apart, momentum": (STEPS, None, False, False),
+    "each model apart, unequal": (STEPS, UNEQUAL, False, False),
+    "Adam": (ADAM, UNEQUAL, False, True),
+    "faces on the host": (STEPS, UNEQUAL, True, True),
 }
 
 
@@ -81,9 +79,8 @@ def finished(
     engine: type, name: str, form: str, device: torch.device, folder: Path, nudge: float = 0.0
 ) -> dict[str, torch.Tensor]:
     """The server's state and the clients' own after two rounds, by name."""
-    method, net = method_named(name)(), Net("feduv_cnn_small", size=SIZE)
-    training, images_each, at_home, formations = FORMS[form]
-    tracks.FORMATIONS[device.type] = formations
+    training, images_each, at_home, autotune = FORMS[form]
+    method, net = method_named(name)(), Net("feduv_cnn_small", Numerics(autotune=autotune), size=SIZE)
     start = net.fresh(0).map(lambda leaf: leaf.to(device) * (1 + nudge))
     all_of_them = people(1 if method.one_identity else 2, images_each, at_home, device)
     public = replace(all_of_them.public, backbone=start)

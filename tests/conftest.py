@@ -46,12 +46,22 @@ def tiny_bn(embedding: int = 8, size: int = 16) -> nn.Module:
     )
 
 
+def tiny_deep(embedding: int = 8, size: int = 16) -> nn.Module:
+    """Convolutions that keep the size, channel by channel, and of single pixels."""
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.PReLU(4), nn.Conv2d(4, 4, 3, padding=1), nn.PReLU(4),
+        nn.Conv2d(4, 4, 3, stride=2, padding=1, groups=4), nn.Conv2d(4, 6, 1), nn.Flatten(),
+        nn.Linear(6 * (size // 4) ** 2, embedding),
+    )  # fmt: skip
+
+
 @pytest.fixture(autouse=True)
 def small_and_steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The tiny networks are in the table; tests compute on one thread, so that bits repeat, and no disk is too slow."""
     monkeypatch.setattr("coalface.federation.SLOW_CHECKPOINT", inf)
     monkeypatch.setitem(models.MODELS, "tiny", tiny)
     monkeypatch.setitem(models.MODELS, "tiny_bn", tiny_bn)
+    monkeypatch.setitem(models.MODELS, "tiny_deep", tiny_deep)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -13,9 +13,8 @@ from torch import Tensor
 
 
 class Windows(NamedTuple):
-    """What the pixels of an output look at, in images of so many models."""
+    """What the pixels of an output look at."""
 
-    models: int
     side: int
     stride: int
     padding: int
@@ -25,18 +24,25 @@ class Windows(NamedTuple):
         return (length + 2 * self.padding - self.side) // self.stride + 1
 
 
+def pixels(images: Tensor) -> Tensor:
+    """Images [M, n, C, H, W], channels last in memory: [M, n·H·W, C], in place."""
+    return images.permute(0, 1, 3, 4, 2).flatten(1, 3)
+
+
 def neighbourhoods(images: Tensor, windows: Windows, pixels_last: bool = False) -> Tensor:
-    """Of images [n, M·C, H, W], channels last: [M, n·H·W, side²·C], a row for each output pixel.
+    """Of images [M, n, C, H, W], channels last in memory: [M, n·H·W, side²·C], a row for each output pixel.
 
     ``pixels_last`` is how they lie in memory: a GPU multiplies quickest by tf32 if what is summed over comes last.
     """
+    if windows == (1, 1, 0) and not pixels_last:
+        return pixels(images)
     if images.is_cuda:
         from coalface.engines import rearranged_on_gpu  # noqa: PLC0415  # Triton comes with torch for GPUs only
 
         return rearranged_on_gpu.neighbourhoods(images, windows, pixels_last)
-    padded = F.pad(images.permute(0, 2, 3, 1), (0, 0, *[windows.padding] * 4)).unflatten(-1, (windows.models, -1))
-    views = padded.unfold(1, windows.side, windows.stride).unfold(2, windows.side, windows.stride)
-    rows: Tensor = views.permute(3, 0, 1, 2, 5, 6, 4).flatten(4).flatten(1, 3)  # of [n, H, W, M, C, side, side]
+    padded = F.pad(images.permute(0, 1, 3, 4, 2), (0, 0, *[windows.padding] * 4))
+    views = padded.unfold(2, windows.side, windows.stride).unfold(3, windows.side, windows.stride)
+    rows: Tensor = views.permute(0, 1, 2, 3, 5, 6, 4).flatten(4).flatten(1, 3)  # of [M, n, H, W, C, side, side]
     return rows
 
 

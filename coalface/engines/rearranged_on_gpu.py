@@ -13,21 +13,22 @@ TILE = 64  # numbers along a side of a square tile
 
 def neighbourhoods(images: Tensor, windows: Windows, pixels_last: bool) -> Tensor:
     """See ``rearranged``."""
-    number, together, height, width = images.shape
-    channels = together // windows.models
+    models, number, channels, height, width = images.shape
     high, wide = windows.over(height), windows.over(width)
     pixels, looked_at = number * high * wide, windows.side**2 * channels
-    shape = (windows.models, looked_at, pixels) if pixels_last else (windows.models, pixels, looked_at)
+    shape = (models, looked_at, pixels) if pixels_last else (models, pixels, looked_at)
     out = images.new_empty(shape)
     rows = out.mT if pixels_last else out
     narrow = min(TILE, triton.next_power_of_2(channels))
     tile = TILE * TILE // max(16, narrow)
-    grid = (triton.cdiv(pixels, tile), triton.cdiv(channels, narrow), windows.models)
+    grid = (triton.cdiv(pixels, tile), triton.cdiv(channels, narrow), models)
+    model, image, _, row, column = images.stride()
     _copy_windows[grid](
-        images.permute(0, 2, 3, 1).contiguous(),
+        images,
         rows,
         pixels,
         *rows.stride(),
+        *(model, image, row, column),
         *(channels, height, width, high, wide),
         *windows,
         tile=tile,
@@ -47,18 +48,21 @@ def turned(weight: Tensor) -> Tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _copy_windows(  # type: ignore[no-untyped-def]
-    images,  # [n, H, W, M, C]
-    rows,  # [M, pixels, side² · C], with these strides
+    images,  # [M, n, C, H, W], channels last
+    rows,  # [M, pixels, side² · C]
     pixels,
-    model_stride,
-    pixel_stride,
-    channel_stride,
+    to_model,  # strides of the rows
+    to_pixel,
+    to_channel,
+    from_model,  # strides of the images
+    from_image,
+    from_row,
+    from_column,
     channels: tl.constexpr,  # known beforehand, as all below: places are then found by multiplying
     height: tl.constexpr,
     width: tl.constexpr,
     high: tl.constexpr,  # output pixels
     wide: tl.constexpr,
-    models: tl.constexpr,
     side: tl.constexpr,
     stride: tl.constexpr,
     padding: tl.constexpr,
@@ -70,13 +74,14 @@ def _copy_windows(  # type: ignore[no-untyped-def]
     model = tl.program_id(2).to(tl.int64)
     image, top, left = pixel // (high * wide), pixel // wide % high * stride, pixel % wide * stride
     exists, there = pixel < pixels, (channel < channels)[None, :]
-    place = rows + model * model_stride + pixel.to(tl.int64)[:, None] * pixel_stride
+    place = rows + model * to_model + pixel.to(tl.int64)[:, None] * to_pixel
+    mine = images + model * from_model + image.to(tl.int64) * from_image
     for tap in tl.static_range(side * side):
         row, column = top + tap // side - padding, left + tap % side - padding
         inside = exists & (row >= 0) & (row < height) & (column >= 0) & (column < width)
-        start = (((image * height + row) * width + column).to(tl.int64) * models + model) * channels
-        read = tl.load(images + start[:, None] + channel[None, :], mask=inside[:, None] & there, other=0.0)
-        beside = (tap * channels + channel).to(tl.int64)[None, :] * channel_stride
+        start = mine + row.to(tl.int64) * from_row + column.to(tl.int64) * from_column
+        read = tl.load(start[:, None] + channel[None, :], mask=inside[:, None] & there, other=0.0)
+        beside = (tap * channels + channel).to(tl.int64)[None, :] * to_channel
         tl.store(place + beside, read, mask=exists[:, None] & there)
 
 

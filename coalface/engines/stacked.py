@@ -28,7 +28,7 @@ from coalface.engines.replay import Replay
 from coalface.engines.room import Room, evenly, room_for, room_on_cores
 from coalface.engines.sequential import PrivateStates
 from coalface.engines.several_steps import several_steps
-from coalface.engines.tracks import FORMATIONS, Tracks
+from coalface.engines.tracks import DEVICES, Tracks
 from coalface.local import Training
 from coalface.method import Method
 from coalface.models.net import Weights
@@ -52,7 +52,7 @@ class Stacked:
         self.device = population.where.type
         on_gpu = self.device == "cuda"
         self.replay = Replay() if on_gpu else None
-        self.tracks = Tracks(self.device) if FORMATIONS[self.device] else None
+        self.tracks = Tracks(self.device) if self.device in DEVICES else None
         self.on_cores = OnCores(population.faces.size**2)
         self.room: Room | None = None  # measured when the first client is there
 

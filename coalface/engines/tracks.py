@@ -1,8 +1,7 @@
 """Several steps of many clients on a GPU: places for their models, and a step of all of them, recorded and replayed.
 
 Recorded as one CUDA graph, it moves the models where they are: Python asks once for all, and only images are copied
-from step to step. How the models stand in their places is a formation: in lanes, or abreast. Which one a GPU is
-quicker with depends on the network, and is found out on the first launch.
+from step to step.
 """
 
 from __future__ import annotations
@@ -14,26 +13,23 @@ import torch
 from torch import Tensor
 
 from coalface.data.population import Population
-from coalface.engines.abreast import Abreast
 from coalface.engines.engine import Task
-from coalface.engines.lanes import Lanes
 from coalface.engines.launch import Course, Laid, Leaves, Member, alike, laid, stacked
-from coalface.engines.quickest import Quickest, milliseconds
+from coalface.engines.quickest import Quickest
+from coalface.engines.stack import Stack
 from coalface.local import Draw, Losses
 from coalface.transfer import sent
 
 TRACKS = 8  # shapes that are kept; each holds the models of its members
 WARM_UPS = 2  # steps before recording, in which libraries choose their kernels
 
-Formation = Lanes | Abreast
-FORMATIONS: dict[str, tuple[type[Formation], ...]] = {"cuda": (Lanes, Abreast), "cpu": ()}  # a CPU gains by none
+DEVICES = ("cuda",)  # that gain by a stack of models; others take one client after another
 
 
 class Tracks:
     """A track for each shape of a launch; where nothing can be recorded, each launch has a track of its own."""
 
     def __init__(self, device: str) -> None:
-        self._formations, self._otherwise = FORMATIONS[device], FORMATIONS[device][-1]
         self._quickest = Quickest(device)
         self._tracks: dict[Hashable, Track] = {}
         self._possible = device == "cuda"
@@ -71,36 +67,21 @@ class Tracks:
         ]
         same = tuple(alike([member.read for member in launch]))
         key = (batch.images.shape, tuple(leaves), same)
-        if key not in self._tracks and self._possible and len(self._tracks) < TRACKS:
-            recorded = self._recorded(task, launch, batch)
-            self._possible = bool(recorded)
-            if recorded:
-                self._tracks[key] = min(recorded, key=Track.milliseconds) if len(recorded) > 1 else recorded[0]
-                self._formations = (type(self._tracks[key].formation),)
-        return self._tracks.get(key) or self._new(self._otherwise, task, launch, batch)
-
-    def _recorded(self, task: Task, launch: list[Member], batch: Laid) -> list[Track]:
-        """A track in each formation that can be recorded."""
-        tracks: list[Track] = []
-        for formation in self._formations if task.net.numerics.autotune else self._formations[:1]:
-            try:
-                track = self._new(formation, task, launch, batch)
-                if track.record():
-                    tracks.append(track)
-            except RuntimeError:  # no memory for a second one, or something that `vmap` does not know
-                if not tracks:
-                    raise
-        return tracks
-
-    def _new(self, formation: type[Formation], task: Task, launch: list[Member], batch: Laid) -> Track:
-        return Track(formation(task, launch, self._quickest), task.training.rate_at(task.round), launch, batch)
+        if key in self._tracks:
+            return self._tracks[key]
+        track = Track(Stack(task, launch, self._quickest), rate, launch, batch)
+        if self._possible and len(self._tracks) < TRACKS:
+            self._possible = track.record()
+            if self._possible:
+                self._tracks[key] = track
+        return track
 
 
 class Track:
     """The models of a launch, and one step of them all."""
 
-    def __init__(self, formation: Formation, rate: float, launch: list[Member], batch: Laid) -> None:
-        self.formation, self.rate = formation, rate
+    def __init__(self, stack: Stack, rate: float, launch: list[Member], batch: Laid) -> None:
+        self._stack, self.rate = stack, rate
         same = alike([member.read for member in launch])
         self._same = {name: leaf.detach().clone() for name, leaf in same.items()}
         self._fixed = stacked([member.read for member in launch], but=same)
@@ -111,7 +92,7 @@ class Track:
     @property
     def models(self) -> list[Leaves]:
         """Of each member, in its place."""
-        return self.formation.models
+        return self._stack.models
 
     def begin(self, launch: list[Member]) -> None:
         """These members take the places; their optimisers remember nothing."""
@@ -127,8 +108,7 @@ class Track:
                     torch._foreach_copy_(list(held.values()), [given[name] for name in held])
             memories = [
                 memory
-                for optimiser in self.formation.optimisers
-                for state in optimiser.state.values()
+                for state in self._stack.optimiser.state.values()
                 for memory in state.values()
                 if isinstance(memory, Tensor)
             ]
@@ -138,7 +118,7 @@ class Track:
     def step(self, batch: Laid) -> Losses:
         """One step of all members; their losses [C]."""
         if self._graph is None:
-            return self.formation.move(self._same, self._fixed, batch)
+            return self._stack.move(self._same, self._fixed, batch)
         torch._foreach_copy_(list(self._batch), list(batch))
         self._graph.replay()
         return {part: value.clone() for part, value in self._losses.items()}
@@ -150,12 +130,12 @@ class Track:
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(WARM_UPS):
-                self.formation.move(self._same, self._fixed, self._batch)
+                self._stack.move(self._same, self._fixed, self._batch)
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
-                self._losses = self.formation.move(self._same, self._fixed, self._batch)
+                self._losses = self._stack.move(self._same, self._fixed, self._batch)
         except torch.OutOfMemoryError:  # no fault of the objective's
             raise
         except RuntimeError as reason:  # an objective that looks at the device's numbers from Python
@@ -164,8 +144,3 @@ class Track:
             return False
         self._graph = graph
         return True
-
-    def milliseconds(self) -> float:
-        """Of a step that is recorded. It moves the models: members begin afterwards."""
-        assert self._graph is not None
-        return milliseconds(self._graph.replay)

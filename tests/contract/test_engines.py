@@ -17,12 +17,11 @@ from coalface.algorithms.fedfv import FedFV
 from coalface.config import method_named
 from coalface.data.faceset import FaceSet
 from coalface.data.population import Population
-from coalface.engines import room, stacked, tracks
-from coalface.engines.abreast import Abreast
+from coalface.engines import room, stacked
 from coalface.engines.engine import Task
-from coalface.engines.lanes import Lanes
 from coalface.engines.launch import laid
 from coalface.engines.on_cores import OnCores
+from coalface.engines.quickest import Quickest
 from coalface.engines.stacked import Stacked
 from coalface.federation import Rounds
 from coalface.local import Draw, Training
@@ -36,6 +35,7 @@ ONE_STEP = Training(rate=0.05, weight_decay=1e-3)
 STEPS = Training(rate=0.05, weight_decay=1e-3, momentum=0.9, batch=2, epochs=2)
 ALL = Rounds(rounds=2)
 FACES = [name for name, kind in METHODS.items() if kind.world == "faces"]
+ON_CORES = "on cores"
 COUNTS = (1, 4, 2, 3, 4, 2, 1, 3)  # images of each client: one to four steps in two epochs of batches of two
 
 
@@ -91,6 +91,13 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+def take(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several steps as a GPU takes them, whatever its quickest way to a convolution may be; or as a CPU does."""
+    if way != ON_CORES:
+        monkeypatch.setattr(stacked, "DEVICES", ("cpu", "cuda"))
+        monkeypatch.setattr(Quickest, "__call__", lambda _, work, ways: ways.get(way, ways["apart"])())
+
+
 @pytest.mark.parametrize("unequal", [False, True])
 @pytest.mark.parametrize("net_name", ["tiny", "tiny_bn"])
 @pytest.mark.parametrize("name", [name for name in FACES if METHODS[name].common is not None])
@@ -108,23 +115,19 @@ def test_one_step_stacked_equals_sequential(
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize(
-    ("formations", "cores"),
-    [((Lanes,), 1), ((Abreast,), 1), ((), 1), ((), 3)],
-    ids=["lanes", "abreast", "one core", "three cores"],
-)
+@pytest.mark.parametrize(("way", "cores"), [("apart", 1), ("product", 1), (ON_CORES, 1), (ON_CORES, 3)])
 @pytest.mark.parametrize("net_name", ["tiny", "tiny_bn"])
 @pytest.mark.parametrize("name", FACES)
 def test_several_steps_stacked_equal_sequential(
     name: str,
     net_name: str,
-    formations: tuple[type[Lanes | Abreast], ...],
+    way: str,
     cores: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     launches: list[int],
 ) -> None:
-    monkeypatch.setitem(tracks.FORMATIONS, "cpu", formations)  # a GPU takes the quicker one, a CPU none
+    take(way, monkeypatch)
     monkeypatch.setitem(room.IMAGES, "cpu", 7)  # three clients a launch on a device, with two images each
     torch.set_num_threads(cores)
     method = method_named(name)()
@@ -132,7 +135,19 @@ def test_several_steps_stacked_equal_sequential(
     people = replace(people, images_each=COUNTS)
     net = Net(net_name, embedding=8, size=16)
     assert_equal(method, net, people, tmp_path, STEPS, ALL, EXACT)
-    assert launches == ([1, 1] if name == "centralised" else [3, 3, 2] * 2 if formations else [8, 8])
+    assert launches == ([1, 1] if name == "centralised" else [8, 8] if way == ON_CORES else [3, 3, 2] * 2)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("way", ["apart", "grouped", "turned", "product"])
+@pytest.mark.parametrize("name", ["fedface", "fedfr", "local_only"])
+def test_every_way_to_a_convolution_trains_alike(
+    name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(way, monkeypatch)
+    method = method_named(name)()
+    people = replace(noise_population(identities_each=1 if method.one_identity else 2), images_each=COUNTS)
+    assert_equal(method, Net("tiny_deep", embedding=8, size=16), people, tmp_path, STEPS, ALL, EXACT)
 
 
 @pytest.mark.usefixtures("float64")
@@ -157,15 +172,15 @@ def test_several_steps_agree_in_float32(net: Net, population: Population, tmp_pa
     assert_equal(method_named("fedface")(), net, population, tmp_path, STEPS, ALL, TOLERANCE)
 
 
-@pytest.mark.parametrize("formations", [(Lanes,), ()], ids=["lanes", "on cores"])
+@pytest.mark.parametrize("way", ["apart", ON_CORES])
 def test_one_step_of_clients_that_start_apart(
-    formations: tuple[type[Lanes], ...],
+    way: str,
     net: Net,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     launches: list[int],
 ) -> None:
-    monkeypatch.setitem(tracks.FORMATIONS, "cpu", formations)
+    take(way, monkeypatch)
     assert_equal(method_named("local_only")(), net, noise_population(), tmp_path, ONE_STEP, ALL, TOLERANCE)
     assert launches == [8, 8]
 
@@ -211,8 +226,8 @@ def test_weights_bound_a_launch_too(
     finished("stacked", method_named("local_only")(), net, population, tmp_path / "apart", STEPS, rules)
     assert launches == [3, 3, 2]
     launches.clear()
-    monkeypatch.setitem(tracks.FORMATIONS, "cpu", (Lanes,))
-    finished("stacked", method_named("fedface")(), net, population, tmp_path / "lanes", STEPS, rules)
+    take("apart", monkeypatch)
+    finished("stacked", method_named("fedface")(), net, population, tmp_path / "side by side", STEPS, rules)
     assert launches == [3, 3, 2]
 
 
@@ -238,18 +253,18 @@ def test_replies_keep_the_order_of_the_cohort(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("formations", [(Lanes,), (Abreast,), ()], ids=["lanes", "abreast", "on cores"])
+@pytest.mark.parametrize("way", ["apart", "product", ON_CORES])
 @pytest.mark.parametrize("name", ["local_only", "fedface"])
 def test_what_a_client_keeps_and_sends_is_its_own(
     name: str,
-    formations: tuple[type[Lanes | Abreast], ...],
+    way: str,
     net: Net,
     population: Population,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A view of the stack would keep the whole launch's models alive for as long as one client's."""
-    monkeypatch.setitem(tracks.FORMATIONS, "cpu", formations)
+    take(way, monkeypatch)
     run = SmallRun(method_named(name)(), net, replace(population, images_each=COUNTS), tmp_path, STEPS)
     server = run.begin()
     opened = run.method.open_round(server, list(range(8)), torch.Generator())
@@ -295,7 +310,7 @@ def test_clients_train_for_no_longer_than_their_round(
     training: Training, net: Net, population: Population, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A launch is read when the next is under way: the seconds of both together would be counted twice."""
-    monkeypatch.setitem(tracks.FORMATIONS, "cpu", (Lanes,))
+    take("apart", monkeypatch)
     monkeypatch.setitem(room.IMAGES, "cpu", 8)
     _, run = finished("stacked", method_named("fedface")(), net, population, tmp_path, training, ALL)
     for number, entry in enumerate(run.stage.rounds(), start=1):

@@ -1,5 +1,6 @@
-"""All clients' models as one stack: ``torch.func.vmap`` makes one kernel of each of their layers.
+"""The models of a launch as one stack, and a step of all of them.
 
+``torch.func.vmap`` takes the method's objective for one client and makes it one for all (``layers``).
 The optimisers work number by number, so one on the stack is one on each model.
 """
 
@@ -9,17 +10,18 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from coalface.engines.convolutions import ConvolutionsOfMany
 from coalface.engines.engine import Task
 from coalface.engines.launch import Laid, Leaves, Member, client_losses
-from coalface.engines.quickest import Quickest
+from coalface.engines.layers import LayersOfMany
+from coalface.engines.quickest import Choose, first_way
+from coalface.engines.streams import Streams, in_turn
 from coalface.local import Losses, fresh_optimiser, is_statistic
 
 
-class Abreast:
-    """The models of a launch."""
+class Stack:
+    """Models side by side."""
 
-    def __init__(self, task: Task, launch: list[Member], quickest: Quickest) -> None:
+    def __init__(self, task: Task, launch: list[Member], choose: Choose) -> None:
         self._stack = {name: _room_for(leaf.detach(), len(launch)) for name, leaf in launch[0].own.items()}
         self.models: list[Leaves] = [
             {name: leaf[position] for name, leaf in self._stack.items()} for position in range(len(launch))
@@ -30,19 +32,22 @@ class Abreast:
         self._learnt = {name: leaf.requires_grad_() for name, leaf in self._stack.items() if not is_statistic(name)}
         self._losses_of = client_losses(task, launch[0])
         rate, on_gpu = task.training.rate_at(task.round), next(iter(self._stack.values())).is_cuda
-        self.optimisers = [fresh_optimiser(list(self._learnt.values()), task.training, rate, recorded=on_gpu)]
-        self._convolutions = ConvolutionsOfMany(quickest)
+        self.optimiser = fresh_optimiser(list(self._learnt.values()), task.training, rate, recorded=on_gpu)
+        self._layers = LayersOfMany(
+            Streams(len(launch)) if on_gpu else in_turn, choose if task.net.numerics.autotune else first_way
+        )
 
     def move(self, same: Leaves, fixed: Leaves, batch: Laid) -> Losses:
         """A step of all models; the losses of each [C]."""
-        with self._convolutions:
+        with self._layers:
             losses = vmap(lambda own, read, *laid: self._losses_of(own, same | read, *laid))(self._stack, fixed, *batch)
         learnt = self._learnt.values()
-        # In the sum over the members, each model has its own loss only. Not torch.func.grad: see `lanes`.
+        # In the sum over the members, each model has its own loss only. Not torch.func.grad: it makes zeros of the
+        # missing gradient of a tensor that the loss does not read, and weight decay would then move that tensor.
         found = torch.autograd.grad(losses["loss"].sum(), list(learnt), allow_unused=True)
         for leaf, gradient in zip(learnt, found, strict=True):
             leaf.grad = gradient
-        self.optimisers[0].step()
+        self.optimiser.step()
         return {part: value.detach() for part, value in losses.items()}
 
 
