@@ -49,7 +49,7 @@ class _Convolution(torch.autograd.Function):
         images = images if images.stride(2) == 1 else models_first(images)
         ctx.save_for_backward(images, weight)
         out = choose(_work("forward", images, weight, how), forward_ways(images, weight, how))
-        ctx.how, ctx.choose, ctx.beside = how, choose, _lies_beside(out)
+        ctx.how, ctx.choose, ctx.beside = how, choose, lies_beside(out)
         return out
 
     @staticmethod
@@ -121,7 +121,7 @@ def models_beside(stack: Tensor) -> Tensor:
     return stack.permute(1, 3, 4, 0, 2).contiguous().permute(3, 0, 4, 1, 2)
 
 
-def _lies_beside(stack: Tensor) -> bool:
+def lies_beside(stack: Tensor) -> bool:
     return stack.stride(0) < stack.stride(1)
 
 
@@ -147,7 +147,7 @@ def _together(leaves: Sequence[Tensor]) -> Tensor:
 def _grouped(images: Tensor, weight: Tensor, how: How) -> Tensor:
     models, windows = len(images), how.windows
     about = None, windows.stride, windows.padding, 1, models * how.groups
-    return _stack_of(F.conv2d(_beside(images), _flat(weight), *about), models)
+    return stack_of(F.conv2d(beside(images), _flat(weight), *about), models)
 
 
 def _grouped_by_images(gradient: Tensor, size: torch.Size, weight: Tensor, how: How) -> Tensor:
@@ -157,27 +157,28 @@ def _grouped_by_images(gradient: Tensor, size: torch.Size, weight: Tensor, how: 
         for whole, part in zip(size, gradient.shape[3:], strict=True)
     ]
     about = None, windows.stride, windows.padding, short, models * how.groups
-    return _stack_of(F.conv_transpose2d(_beside(gradient), _flat(weight), *about), models)
+    return stack_of(F.conv_transpose2d(beside(gradient), _flat(weight), *about), models)
 
 
 def _grouped_by_weight(gradient: Tensor, images: Tensor, weight: Tensor, how: How) -> Tensor:
     models, windows = len(gradient), how.windows
     about = [windows.stride] * 2, [windows.padding] * 2, [1, 1], False, [0, 0], models * how.groups
-    given = _beside(gradient), _beside(images), _flat(weight), None
+    given = beside(gradient), beside(images), _flat(weight), None
     found = torch.ops.aten.convolution_backward(*given, *about, [False, True, False])[1]
     by_weight: Tensor = found.unflatten(0, (models, -1))
     return by_weight
 
 
-def _beside(stack: Tensor) -> Tensor:
+def beside(stack: Tensor) -> Tensor:
     """[M, n, C, H, W] as [n, M·C, H, W], channels last."""
     # Flattened in the order of memory, so that a single image's stride is as the library expects it: another is taken
     # for channels first in one place, for channels last in the next, and gradients are wrong.
     return stack.permute(1, 3, 4, 0, 2).contiguous().flatten(3).permute(0, 3, 1, 2)
 
 
-def _stack_of(beside: Tensor, models: int) -> Tensor:
-    stack: Tensor = beside.unflatten(1, (models, -1)).transpose(0, 1)
+def stack_of(images: Tensor, models: int) -> Tensor:
+    """[M, n, C, H, W] of [n, M·C, H, W], in place."""
+    stack: Tensor = images.unflatten(1, (models, -1)).transpose(0, 1)
     return stack
 
 
@@ -190,7 +191,7 @@ def _product(images: Tensor, weight: Tensor, windows: Windows) -> Tensor:
     models, number, _, *sides = images.shape
     high, wide = map(windows.over, sides)
     outputs = weight.shape[1]
-    if _lies_beside(images):
+    if lies_beside(images):
         out = images.new_empty(number, high, wide, models, outputs).permute(3, 0, 4, 1, 2)
     else:
         out = images.new_empty(models, number, high, wide, outputs).permute(0, 1, 4, 2, 3)
