@@ -6,6 +6,8 @@ The optimisers work number by number, so one on the stack is one on each model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -26,9 +28,6 @@ class Stack:
         self.models: list[Leaves] = [
             {name: leaf[position] for name, leaf in self._stack.items()} for position in range(len(launch))
         ]
-        for model, member in zip(self.models, launch, strict=True):
-            for name, leaf in model.items():
-                leaf.copy_(member.own[name].detach())
         self._learnt = {name: leaf.requires_grad_() for name, leaf in self._stack.items() if not is_statistic(name)}
         self._losses_of = client_losses(task, launch[0])
         rate, on_gpu = task.training.rate_at(task.round), next(iter(self._stack.values())).is_cuda
@@ -36,6 +35,19 @@ class Stack:
         self._layers = LayersOfMany(
             Streams(len(launch)) if on_gpu else in_turn, choose if task.net.numerics.autotune else first_way
         )
+        self.begin(launch)
+
+    def begin(self, launch: Sequence[Member]) -> None:
+        """These members take the places; the optimiser remembers nothing."""
+        remembered = [leaf for of_one in self.optimiser.state.values() for leaf in of_one.values()]
+        memories = [leaf for leaf in remembered if torch.is_tensor(leaf)]
+        with torch.no_grad():
+            for name, place in self._stack.items():
+                leaves = [member.own[name] for member in launch]
+                alike = all(leaf is leaves[0] for leaf in leaves)
+                place.copy_(leaves[0] if alike else torch.stack(leaves))
+            if memories:
+                torch._foreach_zero_(memories)
 
     def move(self, same: Leaves, fixed: Leaves, batch: Laid) -> Losses:
         """A step of all models; the losses of each [C]."""

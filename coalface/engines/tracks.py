@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Hashable, Sequence
 
 import torch
-from torch import Tensor
 
 from coalface.data.population import Population
 from coalface.engines.engine import Task
@@ -95,25 +94,12 @@ class Track:
         return self._stack.models
 
     def begin(self, launch: list[Member]) -> None:
-        """These members take the places; their optimisers remember nothing."""
-        with torch.no_grad():
-            first, start = self.models[0], launch[0].own
-            torch._foreach_copy_(list(first.values()), list(start.values()))
-            for model, member in zip(self.models[1:], launch[1:], strict=True):  # mostly alike, and laid out by now
-                leaves = [first[name] if leaf is start[name] else leaf for name, leaf in member.own.items()]
-                torch._foreach_copy_(list(model.values()), leaves)
-            read = stacked([member.read for member in launch], but=self._same)
-            for held, given in ((self._same, launch[0].read), (self._fixed, read)):
-                if held:
-                    torch._foreach_copy_(list(held.values()), [given[name] for name in held])
-            memories = [
-                memory
-                for state in self._stack.optimiser.state.values()
-                for memory in state.values()
-                if isinstance(memory, Tensor)
-            ]
-            if memories:
-                torch._foreach_zero_(memories)
+        """These members take the places."""
+        self._stack.begin(launch)
+        read = stacked([member.read for member in launch], but=self._same)
+        for held, given in ((self._same, launch[0].read), (self._fixed, read)):
+            if held:
+                torch._foreach_copy_(list(held.values()), [given[name] for name in held])
 
     def step(self, batch: Laid) -> Losses:
         """One step of all members; their losses [C]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from coalface.engines.convolutions import models_beside, models_first
 from coalface.engines.layers import LayersOfMany
 from coalface.engines.quickest import first_way
 from coalface.engines.streams import in_turn
@@ -52,10 +54,52 @@ def test_frozen_norm(shape: tuple[int, ...], affine: bool, monkeypatch: pytest.M
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
+LAYERS = {
+    "group norm": nn.GroupNorm(2, CHANNELS),
+    "pool": nn.MaxPool2d(2, ceil_mode=True),
+    "pool, wide": nn.MaxPool2d(3, 1, 1),
+}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("order", [models_first, models_beside], ids=["models first", "models beside"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_as_of_one_network(name: str, order: Callable[[Tensor], Tensor], number: int) -> None:
+    """However the images lie in memory; a pool leaves them so."""
+    generator = torch.Generator().manual_seed(0)
+    layer = LAYERS[name]
+    given = {"images": order(torch.randn(MODELS_OF, number, CHANNELS, 5, 5, generator=generator, dtype=torch.float64))}
+    for leaf, parameter in layer.named_parameters():
+        given[leaf] = torch.randn(MODELS_OF, *parameter.shape, generator=generator, dtype=torch.float64)
+
+    def one(images: Tensor, own: dict[str, Tensor]) -> Tensor:
+        out: Tensor = functional_call(layer, own, (images,))
+        return out
+
+    plain = {leaf: tensor.clone().requires_grad_() for leaf, tensor in given.items()}
+    apart = ({leaf: tensor[model] for leaf, tensor in plain.items()} for model in range(MODELS_OF))
+    wanted = torch.stack([one(own.pop("images"), own) for own in apart])
+    held = {leaf: tensor.requires_grad_() for leaf, tensor in given.items()}
+    own = {leaf: tensor for leaf, tensor in held.items() if leaf != "images"}
+    with LayersOfMany(in_turn, first_way):
+        found = vmap(one)(held["images"], own)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    if not own:
+        assert torch.equal(order(found), found)
+        assert order(found).data_ptr() == found.data_ptr()
+    gradient = torch.randn_like(wanted)
+    ours = torch.autograd.grad(found, list(held.values()), gradient)
+    theirs = torch.autograd.grad(wanted, list(plain.values()), gradient)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=1e-12)
+
+
 def test_in_bfloat16() -> None:
     """Weights stay float32, and so do their gradients."""
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.PReLU(4), nn.Flatten(), nn.Linear(36, 2)).eval()
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.PReLU(4), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(36, 2)
+    ).eval()
     images = torch.randn(MODELS_OF, 2, 3, 5, 5)
     weights = {name: torch.stack([leaf] * MODELS_OF).requires_grad_() for name, leaf in net.named_parameters()}
 
