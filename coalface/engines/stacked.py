@@ -35,6 +35,7 @@ from coalface.models.net import Weights
 
 REPLAYED_IMAGES = 1024  # a launch of so many or fewer is over before Python has asked for it: it is replayed instead
 SIDE_BY_SIDE = 16  # clients that take several steps together: enough to fill a GPU with batches of ten
+STEP_IMAGES = 160  # of all of them; where a client's step is of fewer, more clients go together
 
 
 class Stacked:
@@ -79,11 +80,12 @@ class Stacked:
     def gather(self, task: Task, cohort: Sequence[int]) -> Iterator[Reply]:
         """A launch's answers are read when the next one is under way, so that a GPU is not kept waiting."""
         several = self._why_several_steps(task.method, task.training) is not None
-        on_cores = several and not self.tracks
         shared = () if self._apart(task.method) or (several and self.tracks) else task.method.common or ()
-        most = SIDE_BY_SIDE if several else len(cohort)
-        if on_cores:
-            self.room, most = room_on_cores(), max(most, AHEAD * torch.get_num_threads())
+        most = len(cohort)
+        if several and self.tracks:
+            most = max(SIDE_BY_SIDE, STEP_IMAGES // images_of_a_step(max(self.counts), task.training))
+        elif several:
+            self.room, most = room_on_cores(), max(SIDE_BY_SIDE, AHEAD * torch.get_num_threads())
         under_way: Flight | None = None
         for launch in self._launches(task, cohort, shared, most):
             next_one = launch if isinstance(launch, Reply) else self._begin(task, launch, several)
