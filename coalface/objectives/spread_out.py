@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coalface.transfer import at_hand
+from coalface.transfer import at_hand, sent
 
 STEP = 0.125  # twice as much overshoots the margin; this comes to it from above, from any cosine up to 0.99
 NEAR_ENOUGH = 0.01  # above the margin
@@ -59,10 +59,11 @@ def by_row(
     """At most so many sound steps; fewer when the highest cosine is within ``within`` of the margin.
 
     Of two rows that are closer than ``max_cos``, one at least is among the ``restless`` (bool; None: all may be). With
-    the rows come those of whom that is true afterwards.
+    the rows come those of whom that is true afterwards, on the host.
     """
-    restless_C = torch.ones_like(w_CD[:, 0], dtype=torch.bool) if restless_C is None else restless_C
-    where, w_CD, restless_C = w_CD.device, at_hand(w_CD), at_hand(restless_C)
+    where, w_CD = w_CD.device, at_hand(w_CD)
+    restless_C = torch.ones(len(w_CD), dtype=torch.bool) if restless_C is None else restless_C
+    restless_C = sent(restless_C, w_CD.device)
     for _ in range(iterations):
         found = repulsion(w_CD, max_cos, among_C=restless_C, nearest=nearest, block=block)
         near_enough = found.highest <= max_cos + within
@@ -72,7 +73,7 @@ def by_row(
         gradient = 4 * found.push / found.active.clamp(min=1)[:, None]
         moved = F.normalize(w_CD - STEP * _tangent(gradient, w_CD), dim=1)
         w_CD = torch.where(near_enough | ~restless_C[:, None], w_CD, moved)
-    return w_CD.to(where), restless_C.to(where)
+    return sent(w_CD, where), restless_C.cpu()
 
 
 def by_sum(w_CD: Tensor, max_cos: float, step: float, *, nearest: int = 0, block: int = 4096) -> Tensor:
