@@ -76,15 +76,14 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
     )
 
 
-def fits(launch: list[Member], member: Member, room: Room | None) -> bool:
+def fits(launch: list[Member], widest: int, member: Member, room: Room | None) -> bool:
     """Whether one more client can go along: the same shapes, and not too many images or weights."""
     if not launch or room is None:
         return True
     if not (_same_shapes(launch[0].own, member.own) and _same_shapes(launch[0].read, member.read)):
         return False  # clients with another number of identities, say
     many = len(launch) + 1
-    images = many * max(other.width for other in [*launch, member])
-    return images <= room.images and many * member.size <= room.weights
+    return many * max(widest, member.width) <= room.images and many * member.size <= room.weights
 
 
 def images_of_a_step(images: int, training: Training) -> int:
