@@ -220,17 +220,17 @@ def _checked(field: str, value: Any, expected: Any, squared: float | None) -> fl
     _forbid_private(value)
     flat = tree.leaves(value, field)
     _check_leaves(flat, tree.leaves(expected, field))
-    floats = [leaf.detach() for leaf in flat.values() if leaf.is_floating_point()]
-    if squared is not None:
-        total = squared
-    elif floats:  # one look at the device for the whole field
-        total = float(torch.stack(torch._foreach_norm(floats, 2, dtype=torch.float64)).square().sum())
-    else:
-        total = 0.0
+    total = _squared_norm(flat) if squared is None else squared
     if not total < float("inf"):
         bad = [name for name, leaf in flat.items() if leaf.is_floating_point() and not leaf.isfinite().all()]
         raise Refused(f"{bad[0] if bad else field} is not finite")
     return total
+
+
+def _squared_norm(flat: dict[str, Tensor]) -> float:
+    """Over all leaves, for one look at the device."""
+    floats = [leaf.detach() for leaf in flat.values() if leaf.is_floating_point()]
+    return float(torch.stack(torch._foreach_norm(floats, 2, dtype=torch.float64)).square().sum()) if floats else 0.0
 
 
 def _loaded(data: bytes, expected: dict[str, Tensor]) -> dict[str, Tensor]:

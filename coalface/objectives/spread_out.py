@@ -72,7 +72,7 @@ def by_row(
             break
         gradient = 4 * found.push / found.active.clamp(min=1)[:, None]
         moved = F.normalize(w_CD - STEP * _tangent(gradient, w_CD), dim=1)
-        w_CD = torch.where(near_enough | ~restless_C[:, None], w_CD, moved)
+        w_CD = torch.where((near_enough | ~restless_C)[:, None], w_CD, moved)
     return sent(w_CD, where), restless_C.cpu()
 
 
@@ -105,6 +105,8 @@ def repulsion(
     if block < 1 or nearest < 0:
         raise ValueError(f"block must be at least 1 and nearest at least 0, not {block} and {nearest}")
     looked_at, others = _parts(w_CD, among_C, block)
+    if len(looked_at) == 1 and not others and not nearest:
+        return _of_one_tile(w_CD, max_cos, block)
     pushes, active = torch.zeros_like(w_CD), torch.zeros_like(w_CD[:, 0])
     highest = w_CD.new_full((), ITSELF)
     closest = Nearest(w_CD, min(nearest, len(w_CD) - 1)) if nearest and len(w_CD) > 1 else None
@@ -128,6 +130,17 @@ def repulsion(
         pushes = F.embedding_bag(closest.others_CK, w_CD, per_sample_weights=excess, mode="sum")
         active = (excess > 0).sum(dim=1).to(w_CD.dtype)
     return Repulsion(pushes, active, highest)
+
+
+def _of_one_tile(w_CD: Tensor, max_cos: float, block: int) -> Repulsion:
+    """``repulsion`` where all rows fit into a tile: nothing to sum up, which would be half the work for a few rows."""
+    everyone = slice(None)
+    cosines_CC = _cosines(w_CD, everyone, everyone)
+    highest = cosines_CC.max()
+    if _looks(w_CD, block) and float(highest) <= max_cos:
+        return Repulsion(torch.zeros_like(w_CD), torch.zeros_like(w_CD[:, 0]), highest)
+    excess = F.relu(cosines_CC - max_cos)
+    return Repulsion(excess @ w_CD, (excess > 0).sum(dim=1), highest)
 
 
 def _parts(w_CD: Tensor, among_C: Tensor | None, block: int) -> tuple[Sequence[Part], Sequence[Part]]:
