@@ -124,8 +124,9 @@ class Draw:
 
 def draws(labels: Tensor, training: Training, generator: torch.Generator) -> Iterator[Draw]:
     """The steps of one client's round. Which images, in which order, mirrored or not: all from the generator."""
-    images = min(len(labels), training.images_per_round or len(labels))
-    rows = torch.randperm(len(labels), generator=generator)[:images]
+    held = labels.shape[0]
+    images = min(held, training.images_per_round or held)
+    rows = torch.randperm(held, generator=generator)[:images]
     size = training.batch or max(1, images)
     for epoch in range(training.epochs):
         if training.balanced:

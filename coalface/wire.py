@@ -274,11 +274,10 @@ def _forbid_private(node: object) -> None:
 
 
 def _check_leaves(flat: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    missing, extra = expected.keys() - flat.keys(), flat.keys() - expected.keys()
-    if missing:
-        raise Refused(f"field {min(missing)} is missing")
-    if extra:
-        raise Refused("an extra field")  # its name is the sender's text, and stays out of our ledger
+    if flat.keys() != expected.keys():
+        missing = expected.keys() - flat.keys()
+        # The name of an extra field is the sender's text, and stays out of our ledger.
+        raise Refused(f"field {min(missing)} is missing" if missing else "an extra field")
     for name, leaf in flat.items():
         if leaf.dtype != expected[name].dtype:
             raise Refused(f"{name} is {leaf.dtype}, expected {expected[name].dtype}")

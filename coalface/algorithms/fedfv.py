@@ -150,8 +150,9 @@ def fuse(embeddings_CD: Tensor, members_NK: Tensor) -> Tensor:
 
 def distinct(pool: int, rows: int, each: int, generator: torch.Generator) -> Tensor:
     """``each`` different numbers below ``pool`` in each row, every subset as likely as any other (Floyd's method)."""
-    chosen = torch.empty(rows, 0, dtype=torch.int64)
-    for last in range(pool - each, pool):
+    first, *others = range(pool - each, pool)
+    chosen = torch.randint(first + 1, (rows, 1), generator=generator)
+    for last in others:
         drawn = torch.randint(last + 1, (rows, 1), generator=generator)
         taken = (chosen == drawn).any(dim=1, keepdim=True)
         chosen = torch.cat([chosen, torch.where(taken, last, drawn)], dim=1)

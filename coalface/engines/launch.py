@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -59,9 +59,9 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
         local = task.method.start(task.net, broadcast, private.load(client, task.round), faces, luck)
     trained_on = faces if local.faces is None else local.faces
     own: Leaves = {}
-    for field in fields(local.trained):
-        if field.name not in shared:
-            own |= tree.leaves(getattr(local.trained, field.name), field.name)
+    for field in tree.field_names(local.trained):
+        if field not in shared:
+            own |= tree.leaves(getattr(local.trained, field), field)
     return Member(
         client=client,
         broadcast=broadcast,

@@ -173,7 +173,7 @@ class Nearest:
 
 def _looks(w_CD: Tensor, block: int) -> bool:
     """Whether to look at a cosine before going on: an accelerator does a single tile sooner than it answers."""
-    return w_CD.device.type == "cpu" or len(w_CD) > block
+    return w_CD.is_cpu or len(w_CD) > block
 
 
 def _tangent(gradient_CD: Tensor, w_CD: Tensor) -> Tensor:
