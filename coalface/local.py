@@ -124,16 +124,18 @@ class Draw:
 
 def draws(labels: Tensor, training: Training, generator: torch.Generator) -> Iterator[Draw]:
     """The steps of one client's round. Which images, in which order, mirrored or not: all from the generator."""
-    images = min(len(labels), training.images_per_round or len(labels))
-    rows = torch.randperm(len(labels), generator=generator)[:images]
-    size = training.batch or max(1, len(rows))
+    held = labels.shape[0]
+    images = min(held, training.images_per_round or held)
+    rows = torch.randperm(held, generator=generator)[:images]
+    size = training.batch or max(1, images)
     for epoch in range(training.epochs):
         if training.balanced:
             rows = labels_in_turn(labels.cpu(), images, generator)
         elif epoch:
             rows = rows[torch.randperm(len(rows), generator=generator)]
-        for chosen in rows.split(size):
-            mirror = torch.rand(len(chosen), generator=generator) < 0.5
+        for first in range(0, images, size):
+            chosen = rows[first : first + size]
+            mirror = torch.rand(chosen.shape, generator=generator) < 0.5
             yield Draw(chosen, mirror if training.flip else torch.zeros_like(mirror))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,16 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
     return (tensor if tensor.nbytes <= SMALL else tensor.pin_memory()).to(device, non_blocking=True)
+
+
+def sent_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Small tensors of the host in one transfer: each for itself, they cost more to ask for than to bring.
+
+    Those of wider numbers come first, since a number begins at a multiple of its width.
+    """
+    packed = sent(torch.cat([tensor.flatten().view(torch.uint8) for tensor in tensors]), device)
+    pieces = packed.split([tensor.nbytes for tensor in tensors])
+    return [piece.view(tensor.dtype).view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]
 
 
 class Fetched:

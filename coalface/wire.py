@@ -215,20 +215,22 @@ def check(
 
 def _checked(field: str, value: Any, expected: Any, squared: float | None) -> float:
     """The squared norm of a field that is as expected and finite."""
+    if type(value) is type(expected) is int:
+        return 0.0  # a count has no shape and no norm
     _forbid_private(value)
     flat = tree.leaves(value, field)
     _check_leaves(flat, tree.leaves(expected, field))
-    floats = [leaf.detach() for leaf in flat.values() if leaf.is_floating_point()]
-    if squared is not None:
-        total = squared
-    elif floats:  # one look at the device for the whole field
-        total = float(torch.stack(torch._foreach_norm(floats, 2, dtype=torch.float64)).square().sum())
-    else:
-        total = 0.0
+    total = _squared_norm(flat) if squared is None else squared
     if not total < float("inf"):
         bad = [name for name, leaf in flat.items() if leaf.is_floating_point() and not leaf.isfinite().all()]
         raise Refused(f"{bad[0] if bad else field} is not finite")
     return total
+
+
+def _squared_norm(flat: dict[str, Tensor]) -> float:
+    """Over all leaves, for one look at the device."""
+    floats = [leaf.detach() for leaf in flat.values() if leaf.is_floating_point()]
+    return float(torch.stack(torch._foreach_norm(floats, 2, dtype=torch.float64)).square().sum()) if floats else 0.0
 
 
 def _loaded(data: bytes, expected: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -272,11 +274,10 @@ def _forbid_private(node: object) -> None:
 
 
 def _check_leaves(flat: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    missing, extra = expected.keys() - flat.keys(), flat.keys() - expected.keys()
-    if missing:
-        raise Refused(f"field {min(missing)} is missing")
-    if extra:
-        raise Refused("an extra field")  # its name is the sender's text, and stays out of our ledger
+    if flat.keys() != expected.keys():
+        missing = expected.keys() - flat.keys()
+        # The name of an extra field is the sender's text, and stays out of our ledger.
+        raise Refused(f"field {min(missing)} is missing" if missing else "an extra field")
     for name, leaf in flat.items():
         if leaf.dtype != expected[name].dtype:
             raise Refused(f"{name} is {leaf.dtype}, expected {expected[name].dtype}")

@@ -20,6 +20,7 @@ from coalface.algorithms.revealed_embedding import (
     RevealedEmbedding,
     Server,
     Trained,
+    of_known,
     with_revealed,
 )
 from coalface.data.population import ClientFaces
@@ -30,6 +31,7 @@ from coalface.normalisation import by_batch
 from coalface.objectives import spread_out
 from coalface.objectives.positive_hinge import positive_hinge
 from coalface.received import Received
+from coalface.transfer import sent
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,12 @@ class FedAwS(RevealedEmbedding):
 
     def server_round(self, server: Server, received: Received) -> Server:
         after = with_revealed(server, received, self.momentum)
-        known = after.known.nonzero().flatten()  # one look at the device: a mask would be looked up at each use
+        known = after.known.nonzero().flatten()
         restless = torch.ones_like(after.known) if after.restless is None else after.restless
-        spread, still_restless = self.spread(after.class_embeddings[known], restless[known])
-        return replace(
-            after,
-            class_embeddings=after.class_embeddings.index_copy(0, known, spread),
-            restless=restless.index_copy(0, known, still_restless),
-        )
+        spread, still_restless = self.spread(of_known(after), restless[known])
+        if len(known) < len(after.known):
+            spread = after.class_embeddings.index_copy(0, sent(known, spread.device), spread)
+        return replace(after, class_embeddings=spread, restless=restless.index_copy(0, known, still_restless))
 
     def spread(self, w_CD: Tensor, restless_C: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The server's step on the class embeddings that it holds, and which of them it must look at again."""
@@ -85,4 +85,4 @@ class FedAwS(RevealedEmbedding):
             spread = spread_out.by_sum(w_CD, self.spread_max_cos, self.spread_lambda * self.spread_rate, **many)
         else:
             spread = spread_out.by_mean(w_CD, self.spread_max_cos, **many)
-        return spread, torch.ones_like(w_CD[:, 0], dtype=torch.bool)
+        return spread, torch.ones(len(w_CD), dtype=torch.bool)

@@ -25,6 +25,7 @@ from coalface.method import Local, Types
 from coalface.models.net import Net
 from coalface.normalisation import by_batch
 from coalface.received import Received
+from coalface.transfer import sent
 from coalface.wire import sends
 
 TOO_SHORT = 1e-3  # a sum of class embeddings that cancel has no direction
@@ -80,12 +81,23 @@ class FedFV(RevealedEmbedding):
             members, mixed = self.draw(server, outside, generator)
             return Opened(dict.fromkeys(called, members), dict.fromkeys(called, mixed), there)
         known = known.nonzero().flatten()
-        each = {client: self.draw(server, known[known != client], generator) for client in called}
+        each = self.draw_each(server, [known[known != client] for client in called], generator)
         return Opened(
-            {client: members for client, (members, _) in each.items()},
-            {client: mixed for client, (_, mixed) in each.items()},
+            {client: members for client, (members, _) in zip(called, each, strict=True)},
+            {client: mixed for client, (_, mixed) in zip(called, each, strict=True)},
             there,
         )
+
+    def draw_each(self, server: Server, pools: list[Tensor], generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+        """``draw`` from each pool in turn. All are fused at once, unless some cancel, which hardly ever happens."""
+        before = generator.get_state()
+        if min(len(pool) for pool in pools) >= self.fused:
+            members = [pool[distinct(len(pool), self.equivalents, self.fused, generator)] for pool in pools]
+            mixed = fuse(server.class_embeddings, torch.cat(members))
+            if bool(mixed.any(dim=1).all()):
+                return list(zip(members, mixed.split(self.equivalents), strict=True))
+        generator.set_state(before)
+        return [self.draw(server, pool, generator) for pool in pools]
 
     def draw(self, server: Server, pool: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Members [n, k] of the equivalents, distinct within each, and the equivalents [n, d].
@@ -98,7 +110,7 @@ class FedFV(RevealedEmbedding):
         members = pool[distinct(len(pool), self.equivalents, self.fused, generator)]
         mixed = fuse(bank, members)
         for _ in range(REDRAWS):
-            cancelled = (mixed == 0).all(dim=1).cpu()
+            cancelled = ~mixed.any(dim=1).cpu()
             if not bool(cancelled.any()):
                 break
             members[cancelled] = pool[distinct(len(pool), int(cancelled.sum()), self.fused, generator)]
@@ -131,15 +143,16 @@ class FedFV(RevealedEmbedding):
 
 def fuse(embeddings_CD: Tensor, members_NK: Tensor) -> Tensor:
     """The normalised mean of each row's members, [N, D]; zeros where they cancel."""
-    total = embeddings_CD[members_NK.to(embeddings_CD.device)].sum(dim=1)
+    total = embeddings_CD[sent(members_NK, embeddings_CD.device)].sum(dim=1)
     length = total.norm(dim=1, keepdim=True)
     return torch.where(length < TOO_SHORT, 0.0, total / length.clamp(min=TOO_SHORT))
 
 
 def distinct(pool: int, rows: int, each: int, generator: torch.Generator) -> Tensor:
     """``each`` different numbers below ``pool`` in each row, every subset as likely as any other (Floyd's method)."""
-    chosen = torch.empty(rows, 0, dtype=torch.int64)
-    for last in range(pool - each, pool):
+    first, *others = range(pool - each, pool)
+    chosen = torch.randint(first + 1, (rows, 1), generator=generator)
+    for last in others:
         drawn = torch.randint(last + 1, (rows, 1), generator=generator)
         taken = (chosen == drawn).any(dim=1, keepdim=True)
         chosen = torch.cat([chosen, torch.where(taken, last, drawn)], dim=1)

@@ -40,6 +40,7 @@ class Server:
     known: Tensor  # bool [C]: whose class embedding is here
     last_step: Weights | None = None  # of the backbone, where steps have momentum
     restless: Tensor | None = None  # bool [C]: of two class embeddings too close, one is among these; None: all may be
+    # Both are held on the host, so that nobody waits for a GPU to ask; only a checkpoint is read to elsewhere.
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class RevealedEmbedding(Method):
         if self.init == "random":
             embeddings = F.normalize(torch.randn(embeddings.shape, generator=generator), dim=1)
         known = torch.full((len(population),), self.init == "random")
-        return Server(weights, embeddings.to(device_of(weights)), known.to(device_of(weights)))
+        return Server(weights, embeddings.to(device_of(weights)), known)
 
     def open_round(self, server: Server, called: list[int], generator: torch.Generator) -> Any:
         return known_of(server.known, called)
@@ -101,11 +102,11 @@ class RevealedEmbedding(Method):
         return Upload(backbone, F.normalize(trained.class_embedding, dim=0), images=len(faces))
 
     def monitors(self, server: Server) -> dict[str, float]:
-        known = server.known.nonzero().flatten()
-        if len(known) < 2:
+        known = int(server.known.sum())
+        if known < 2:
             return {}
-        rows = at_hand(server.class_embeddings[known[:: ceil(len(known) / MONITORED)]])
-        if len(rows) < len(known):  # the highest cosine of a sample would say little of the highest of all
+        rows = at_hand(of_known(server, every=ceil(known / MONITORED)))
+        if len(rows) < known:  # the highest cosine of a sample would say little of the highest of all
             return {"class_mean_cosine": mean_cosine(rows)}
         mean, highest, rank = of_every_round(rows)
         return {"class_mean_cosine": mean, "class_max_cosine": highest, "class_rank": rank}
@@ -115,23 +116,31 @@ class RevealedEmbedding(Method):
 
 
 def known_of(known: Tensor, called: list[int]) -> dict[int, int]:
-    """Whose class embedding the server has, 1 or 0: one look at the device for a whole cohort."""
-    return dict(zip(called, known[called].int().tolist(), strict=True))
+    """Whose class embedding the server has, 1 or 0."""
+    return dict(zip(called, known.cpu()[called].int().tolist(), strict=True))
+
+
+def of_known(server: Server, every: int = 1) -> Tensor:
+    """The class embeddings that the server has, or one in so many of them; not copied where it has all."""
+    known = server.known.cpu()
+    if every == 1 and bool(known.all()):
+        return server.class_embeddings
+    return server.class_embeddings[sent(known.nonzero().flatten()[::every], server.class_embeddings.device)]
 
 
 def with_revealed(server: Server, received: Received, momentum: float) -> Server:
     """The server after its step, and with what clients have just sent; of unit length, whatever they sent."""
     revealed = received.revealed("class_embedding")
     device = server.class_embeddings.device
-    clients = sent(torch.tensor(list(revealed)), device)
+    clients = torch.tensor(list(revealed))
     rows = torch.stack([embedding.to(device) for embedding in revealed.values()])
     step = next_step(received.mean("backbone"), server.last_step, momentum)
     return Server(
         moved(server.backbone, step),
-        server.class_embeddings.index_copy(0, clients, F.normalize(rows, dim=1)),
-        server.known.index_copy(0, clients, rows.any(dim=1)),
+        server.class_embeddings.index_copy(0, sent(clients, device), F.normalize(rows, dim=1)),
+        server.known.cpu().index_copy(0, clients, rows.any(dim=1).cpu()),
         step if momentum else None,
-        None if server.restless is None else server.restless.index_fill(0, clients, True),
+        None if server.restless is None else server.restless.cpu().index_fill(0, clients, True),
     )
 
 

@@ -6,10 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from coalface.transfer import sent
+
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,13 +52,16 @@ class FaceSet:
         """Images of each identity, [I]."""
         return self.offsets.diff()
 
-    def rows(self, identities: Sequence[int] | Tensor, at_most: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def rows(
+        self, identities: Sequence[int] | Numbers | Tensor, at_most: int | Numbers | Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Image rows of these identities, and for each row the position of its identity in the argument.
 
-        ``at_most`` keeps the first so many images of each identity; a tensor [K] says it for each of them in turn.
+        ``at_most`` keeps the first so many images of each identity; numbers [K] say it for each of them in turn.
         """
         if len(identities) == 1:  # a phone with one person: called often, and it need not cost much
-            return self._rows_of_one(int(identities[0]), None if at_most is None else int(at_most))
+            cap = at_most if at_most is None or isinstance(at_most, int) else int(at_most.item())
+            return self._rows_of_one(int(identities[0]), cap)
         chosen = torch.as_tensor(identities, dtype=torch.int64)
         outside = chosen[(chosen < 0) | (chosen >= len(self))]
         if len(outside):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coalface.data.faceset import FaceSet
+from coalface.data.faceset import FaceSet, Numbers
 from coalface.data.public import Public
 from coalface.transfer import sent
 
@@ -105,15 +105,16 @@ class Population:
     images_of_class: tuple[int, ...] | None = None  # or: class -> at most so many
     device: torch.device | None = None  # where clients compute; None: where the faces are
     public: Public = field(default=Public(), compare=False)
-    _first_class: Tensor = field(init=False, compare=False)  # int64 [clients + 1]
-    _identity: Tensor = field(init=False, compare=False)  # int64 [classes]
-    _at_most: Tensor | None = field(init=False, compare=False)  # int64 [classes]
+    # In numpy, which gives a number or two sooner than torch does: a round asks about each of its clients.
+    _first_class: Numbers = field(init=False, compare=False)  # [clients + 1]
+    _identity: Numbers = field(init=False, compare=False)  # [classes]
+    _at_most: Numbers | None = field(init=False, compare=False)  # [classes]
 
     def __post_init__(self) -> None:
-        held = _tensor([len(identities) for identities in self.clients])
-        first_class = torch.cat([torch.zeros(1, dtype=torch.int64), held.cumsum(0)])
+        held = _numbers([len(identities) for identities in self.clients])
+        first_class = np.concatenate([[0], held.cumsum()])
         classes = int(first_class[-1])
-        identity = _tensor(chain.from_iterable(self.clients), count=classes)
+        identity = _numbers(chain.from_iterable(self.clients), count=classes)
         outside = identity[(identity < 0) | (identity >= len(self.faces))]
         if len(outside):
             raise ValueError(f"identity {int(outside[0])} is not among the {len(self.faces)} of this face set")
@@ -121,11 +122,11 @@ class Population:
         object.__setattr__(self, "_identity", identity)
         object.__setattr__(self, "_at_most", self._caps(held, classes))
 
-    def _caps(self, held: Tensor, classes: int) -> Tensor | None:
+    def _caps(self, held: Numbers, classes: int) -> Numbers | None:
         if self.images_each is not None and self.images_of_class is not None:
             raise ValueError("give images_each (by client) or images_of_class (by class), not both")
         if self.images_each is not None:
-            return _checked_caps("images_each", self.images_each, len(self), "client").repeat_interleave(held)
+            return _checked_caps("images_each", self.images_each, len(self), "client").repeat(held)
         if self.images_of_class is not None:
             return _checked_caps("images_of_class", self.images_of_class, classes, "class")
         return None
@@ -177,7 +178,7 @@ class Population:
     def counts(self) -> Tensor:
         """Images of each client, int64 [clients], found without touching an image."""
         summed = torch.cat([torch.zeros(1, dtype=torch.int64), self._of_class().cumsum(0)])
-        return summed[self._first_class].diff()
+        return summed[torch.from_numpy(self._first_class)].diff()
 
     def joined(self, others: Population) -> Population:
         """These clients and then others, over the same face set."""
@@ -186,13 +187,13 @@ class Population:
 
     def _of_class(self) -> Tensor:
         """Images of each class, int64 [classes]."""
-        of_class = self.faces.counts()[self._identity]
-        return of_class if self._at_most is None else of_class.minimum(self._at_most)
+        of_class = self.faces.counts()[torch.from_numpy(self._identity)]
+        return of_class if self._at_most is None else of_class.minimum(torch.from_numpy(self._at_most))
 
     def pooled(self) -> Population:
         """The same faces in one pair of hands: what central training would see, with the same class numbers."""
-        times = torch.bincount(self._identity, minlength=1)
-        if int(times.max()) > 1:
+        times = np.bincount(self._identity, minlength=1)
+        if times.max() > 1:
             raise ValueError(
                 f"identity {int(times.argmax())} is held {int(times.max())} times: it would be two classes"
             )
@@ -201,15 +202,15 @@ class Population:
         return Population(self.faces, only, images_of_class=caps, device=self.device, public=self.public)
 
 
-def _checked_caps(name: str, caps: Sequence[int], expected: int, per: str) -> Tensor:
+def _checked_caps(name: str, caps: Sequence[int], expected: int, per: str) -> Numbers:
     if len(caps) != expected:
         raise ValueError(f"{name} has {len(caps)} numbers where there are {expected}: one for each {per}")
     wrong = [cap for cap in caps if cap < 1]
     if wrong:
         raise ValueError(f"{name} must be at least 1 everywhere, not {wrong[0]}")
-    return _tensor(caps)
+    return _numbers(caps)
 
 
-def _tensor(numbers: Iterable[int], count: int = -1) -> Tensor:
+def _numbers(numbers: Iterable[int], count: int = -1) -> Numbers:
     # numpy reads a hundred thousand Python integers several times faster than torch.tensor does.
-    return torch.from_numpy(np.fromiter(numbers, dtype=np.int64, count=count))
+    return np.fromiter(numbers, dtype=np.int64, count=count)

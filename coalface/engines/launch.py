@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from coalface import seeding, tree, wire
 from coalface.data.population import ClientFaces, Population
@@ -19,7 +17,7 @@ from coalface.engines.engine import Task, at_client
 from coalface.engines.room import Room
 from coalface.engines.sequential import PrivateStates
 from coalface.local import Batch, Draw, Losses, Training, draws, mean_losses, mirrored
-from coalface.transfer import sent
+from coalface.transfer import sent_together
 
 NOTHING = Draw(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.bool))  # of a member that has done
 PADDED = 8  # clients are padded by up to one image in so many, so that few shapes are recorded
@@ -61,9 +59,9 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
         local = task.method.start(task.net, broadcast, private.load(client, task.round), faces, luck)
     trained_on = faces if local.faces is None else local.faces
     own: Leaves = {}
-    for field in fields(local.trained):
-        if field.name not in shared:
-            own |= tree.leaves(getattr(local.trained, field.name), field.name)
+    for field in tree.field_names(local.trained):
+        if field not in shared:
+            own |= tree.leaves(getattr(local.trained, field), field)
     return Member(
         client=client,
         broadcast=broadcast,
@@ -78,15 +76,14 @@ def prepare(task: Task, client: int, faces: ClientFaces, private: PrivateStates,
     )
 
 
-def fits(launch: list[Member], member: Member, room: Room | None) -> bool:
+def fits(launch: list[Member], widest: int, member: Member, room: Room | None) -> bool:
     """Whether one more client can go along: the same shapes, and not too many images or weights."""
     if not launch or room is None:
         return True
     if not (_same_shapes(launch[0].own, member.own) and _same_shapes(launch[0].read, member.read)):
         return False  # clients with another number of identities, say
     many = len(launch) + 1
-    images = many * max(other.width for other in [*launch, member])
-    return images <= room.images and many * member.size <= room.weights
+    return many * max(widest, member.width) <= room.images and many * member.size <= room.weights
 
 
 def images_of_a_step(images: int, training: Training) -> int:
@@ -169,43 +166,41 @@ class Laid(NamedTuple):
 def laid(launch: Sequence[Member], several: Sequence[Draw | None], population: Population, multiple: int = 1) -> Laid:
     """The images of every member's draw. One draw at least must be there; n is a ``multiple``."""
     drawn = [NOTHING if draw is None else draw for draw in several]
-    # Places are worked out on the host, so that a GPU is told everything at once and is not waited for.
-    counts = torch.tensor([len(draw.rows) for draw in drawn])
-    width = -int(counts.max()) // multiple * -multiple
-    share = (torch.arange(width) < counts[:, None]) / counts.clamp(min=1)[:, None]
-    mirror = _padded([draw.mirror for draw in drawn], width)
+    # All is worked out on the host and goes in one transfer, so that a GPU is not waited for.
+    counts = [draw.rows.shape[0] for draw in drawn]
+    width = -max(counts) // multiple * -multiple
+    counts_C1 = torch.tensor(counts)[:, None]
+    real = torch.arange(width) < counts_C1
+    share = real / counts_C1.clamp(min=1)
+    mirror = _padded([draw.mirror for draw in drawn], real)
+    labels = _padded([m.trained_on.host_labels[draw.rows] for m, draw in zip(launch, drawn, strict=True)], real)
     if all(isinstance(member.trained_on, ClientFaces) for member in launch):
-        images, labels = _gathered_at_once(launch, drawn, population, width)
+        # By the rows of the shared set: one copy for all members. Padding is its first image, looked at with no share.
+        rows = _padded([_rows(member)[draw.rows] for member, draw in zip(launch, drawn, strict=True)], real)
+        rows_there, labels, share, mirror = sent_together([rows, labels, share, mirror], population.where)
+        rows = rows_there if population.device is None else rows  # None: the shared set is there, too
+        images = population.fetched(rows.flatten()).unflatten(0, rows.shape)
     else:
-        images, labels = _gathered_one_by_one(launch, drawn, width)
-    return Laid(mirrored(images, mirror), sent(labels, images.device), sent(share, images.device))
+        labels, share, mirror = sent_together([labels, share, mirror], population.where)
+        images = _gathered_one_by_one(launch, drawn, width)
+    return Laid(mirrored(images, mirror), labels, share)
 
 
-def _gathered_at_once(
-    launch: Sequence[Member], drawn: Sequence[Draw], population: Population, width: int
-) -> tuple[Tensor, Tensor]:
-    """By the rows of the shared set: one copy for all members. Padding is its first image, looked at with no share."""
-    rows, labels = [], []
-    for member, draw in zip(launch, drawn, strict=True):
-        assert member.faces.rows is not None  # it comes from a population
-        rows.append(member.faces.rows[draw.rows])
-        labels.append(member.faces.host_labels[draw.rows])
-    places = _padded(rows, width)
-    return population.fetched(places.flatten()).unflatten(0, places.shape), _padded(labels, width)
+def _rows(member: Member) -> Tensor:
+    assert member.faces.rows is not None  # it comes from a population
+    return member.faces.rows
 
 
-def _gathered_one_by_one(launch: Sequence[Member], drawn: Sequence[Draw], width: int) -> tuple[Tensor, Tensor]:
+def _gathered_one_by_one(launch: Sequence[Member], drawn: Sequence[Draw], width: int) -> Tensor:
     """Members that train on more than their own faces say themselves where these are."""
     first = launch[0].faces.images
     images = first.new_zeros(len(launch), width, *first.shape[1:])
-    labels = []
     for place, (member, draw) in enumerate(zip(launch, drawn, strict=True)):
         images[place, : len(draw.rows)] = member.trained_on.gather(draw.rows)
-        labels.append(member.trained_on.host_labels[draw.rows])
-    return images, _padded(labels, width)
+    return images
 
 
-def _padded(rows: list[Tensor], width: int) -> Tensor:
-    """Rows [≤ width] one below the other, with zeros behind."""
-    together = pad_sequence(rows, batch_first=True)
-    return F.pad(together, (0, width - together.shape[1]))
+def _padded(several: Sequence[Tensor], real: Tensor) -> Tensor:
+    """Numbers of each member [≤ n] one below the other, where ``real`` [C, n] says that there are any; else zeros."""
+    together = torch.cat(list(several))
+    return torch.zeros(real.shape, dtype=together.dtype).masked_scatter_(real, together)

@@ -17,7 +17,7 @@ from coalface.engines.engine import Task
 from coalface.engines.launch import After, Leaves, Member, alike, client_losses, laid, stacked
 from coalface.engines.replay import Groups, Replay
 from coalface.local import is_statistic
-from coalface.transfer import sent
+from coalface.transfer import sent_together
 
 
 def one_step(
@@ -56,13 +56,14 @@ def one_step(
         moved = common | own | _stepped({n: learnt[n].detach() for n in found}, found, batch["rate"], decay)
         return {"moved": moved, "losses": {part: value.detach() for part, value in losses.items()}}
 
-    device = batch.images.device
+    rate = torch.tensor(task.training.rate_at(task.round), dtype=torch.float64)
+    rate, weights = sent_together([rate, weights], batch.images.device)
     numbers = {
         "images": batch.images,
         "labels": batch.labels,
         "share": batch.share,
-        "weights": sent(weights, device),
-        "rate": sent(torch.tensor(task.training.rate_at(task.round), dtype=torch.float64), device),
+        "weights": weights,
+        "rate": rate,
     }
     given = {"common": common, "own": own, "same": same, "fixed": fixed, "batch": numbers}
     after = replay(step, given) if replay else step(given)

@@ -102,21 +102,22 @@ class Stacked:
     ) -> Iterator[list[Member] | Reply]:
         """The cohort in order: clients that go together, and the answers of those that have nothing to go with."""
         launch: list[Member] = []
-        size = 1
+        size, widest = 1, 0  # of the launch: how many clients it is for, and images in the widest of their steps
         for number, client in enumerate(cohort):
             faces = self.population[client]
             member = prepare(task, client, faces, self.private, shared) if len(faces) else None
             if member is not None and self.room is None:
                 self.room = room_for(task, member.trained, member.fixed, faces.images[:1])
-            if launch and (member is None or len(launch) == size or not fits(launch, member, self.room)):
+            if launch and (member is None or len(launch) == size or not fits(launch, widest, member, self.room)):
                 yield launch
-                launch = []
+                launch, widest = [], 0
             if member is None:
                 yield Reply(client, trouble="no images")
                 continue
             if not launch and self.room is not None:
                 size = evenly(len(cohort) - number, min(most, self.room.clients(member.width, member.size)))
             launch.append(member)
+            widest = max(widest, member.width)
         if launch:
             yield launch
 

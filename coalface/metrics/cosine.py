@@ -17,8 +17,9 @@ def unit_rows(rows: Tensor) -> Tensor:
     rows = rows.detach()
     rows = rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
     length: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    bad = ~(length.isfinite() & (length > 0)).squeeze(1)
-    if bool(bad.any()):
+    good = (length > 0) & (length < torch.inf)
+    if not bool(good.all()):
+        bad = ~good.squeeze(1)
         place = int(bad.nonzero()[0])
         raise NoDirection(
             f"row {place} has length {float(length[place])} ({int(bad.sum())} of {len(rows)} such): "

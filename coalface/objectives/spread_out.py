@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coalface.transfer import at_hand
+from coalface.transfer import at_hand, sent
 
 STEP = 0.125  # twice as much overshoots the margin; this comes to it from above, from any cosine up to 0.99
 NEAR_ENOUGH = 0.01  # above the margin
@@ -59,10 +59,11 @@ def by_row(
     """At most so many sound steps; fewer when the highest cosine is within ``within`` of the margin.
 
     Of two rows that are closer than ``max_cos``, one at least is among the ``restless`` (bool; None: all may be). With
-    the rows come those of whom that is true afterwards.
+    the rows come those of whom that is true afterwards, on the host.
     """
-    restless_C = torch.ones_like(w_CD[:, 0], dtype=torch.bool) if restless_C is None else restless_C
-    where, w_CD, restless_C = w_CD.device, at_hand(w_CD), at_hand(restless_C)
+    where, w_CD = w_CD.device, at_hand(w_CD)
+    restless_C = torch.ones(len(w_CD), dtype=torch.bool) if restless_C is None else restless_C
+    restless_C = sent(restless_C, w_CD.device)
     for _ in range(iterations):
         found = repulsion(w_CD, max_cos, among_C=restless_C, nearest=nearest, block=block)
         near_enough = found.highest <= max_cos + within
@@ -71,8 +72,8 @@ def by_row(
             break
         gradient = 4 * found.push / found.active.clamp(min=1)[:, None]
         moved = F.normalize(w_CD - STEP * _tangent(gradient, w_CD), dim=1)
-        w_CD = torch.where(near_enough | ~restless_C[:, None], w_CD, moved)
-    return w_CD.to(where), restless_C.to(where)
+        w_CD = torch.where((near_enough | ~restless_C)[:, None], w_CD, moved)
+    return sent(w_CD, where), restless_C.cpu()
 
 
 def by_sum(w_CD: Tensor, max_cos: float, step: float, *, nearest: int = 0, block: int = 4096) -> Tensor:
@@ -104,6 +105,8 @@ def repulsion(
     if block < 1 or nearest < 0:
         raise ValueError(f"block must be at least 1 and nearest at least 0, not {block} and {nearest}")
     looked_at, others = _parts(w_CD, among_C, block)
+    if len(looked_at) == 1 and not others and not nearest:
+        return _of_one_tile(w_CD, max_cos, block)
     pushes, active = torch.zeros_like(w_CD), torch.zeros_like(w_CD[:, 0])
     highest = w_CD.new_full((), ITSELF)
     closest = Nearest(w_CD, min(nearest, len(w_CD) - 1)) if nearest and len(w_CD) > 1 else None
@@ -127,6 +130,17 @@ def repulsion(
         pushes = F.embedding_bag(closest.others_CK, w_CD, per_sample_weights=excess, mode="sum")
         active = (excess > 0).sum(dim=1).to(w_CD.dtype)
     return Repulsion(pushes, active, highest)
+
+
+def _of_one_tile(w_CD: Tensor, max_cos: float, block: int) -> Repulsion:
+    """``repulsion`` where all rows fit into a tile: nothing to sum up, which would be half the work for a few rows."""
+    everyone = slice(None)
+    cosines_CC = _cosines(w_CD, everyone, everyone)
+    highest = cosines_CC.max()
+    if _looks(w_CD, block) and float(highest) <= max_cos:
+        return Repulsion(torch.zeros_like(w_CD), torch.zeros_like(w_CD[:, 0]), highest)
+    excess = F.relu(cosines_CC - max_cos)
+    return Repulsion(excess @ w_CD, (excess > 0).sum(dim=1), highest)
 
 
 def _parts(w_CD: Tensor, among_C: Tensor | None, block: int) -> tuple[Sequence[Part], Sequence[Part]]:
@@ -159,7 +173,7 @@ class Nearest:
 
 def _looks(w_CD: Tensor, block: int) -> bool:
     """Whether to look at a cosine before going on: an accelerator does a single tile sooner than it answers."""
-    return w_CD.device.type == "cpu" or len(w_CD) > block
+    return w_CD.is_cpu or len(w_CD) > block
 
 
 def _tangent(gradient_CD: Tensor, w_CD: Tensor) -> Tensor:

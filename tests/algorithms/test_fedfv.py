@@ -77,6 +77,20 @@ def test_members_that_cancel_are_drawn_again() -> None:
     assert {frozenset(row) for row in members.tolist()} == {frozenset({0, 2}), frozenset({1, 2})}
 
 
+@pytest.mark.parametrize("opposite", [False, True], ids=["none cancels", "some cancel"])
+def test_what_is_fused_at_once_was_drawn_in_turn(opposite: bool) -> None:
+    method, server = FedFV(equivalents=5), random_server(6)
+    if opposite:
+        server.class_embeddings[1] = -server.class_embeddings[0]
+    pools = [torch.tensor(pool) for pool in ([0, 1, 2], [0, 1, 2, 3], [2, 3, 4, 5])]
+    at_once, in_turn = luck(), luck()
+    together = method.draw_each(server, pools, at_once)
+    apart = [method.draw(server, pool, in_turn) for pool in pools]
+    for some, others in zip(together, apart, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
+    assert torch.equal(at_once.get_state(), in_turn.get_state())
+
+
 def test_if_all_cancel_there_are_no_negatives_and_no_nan() -> None:
     server = server_of(torch.tensor([[1.0, 0], [-1.0, 0], [0.6, 0.8]]))
     method = FedFV(equivalents=4)
