@@ -9,9 +9,8 @@ turned   the same, but the forward pass as a gradient by the images, and the oth
          turned weights
 product  the neighbourhood of each pixel as a row, and for each model a product of matrices
 
-Stacks of images are [M, n, C, H, W]. In memory the channels come last, and the models either first, so that each
-model's images are together (for `apart`), or beside the channels (for `grouped`). What a way makes lies as it likes it
-best, and layers that work number by number leave it so: the next convolution is quickest by the same way.
+Stacks of images are [M, n, C, H, W]. In memory channels come last, and beside them the models: [n, H, W, M, C], as a
+convolution in groups has it. All ways read and make that, so that they compare, and no sum of two meets two orders.
 """
 
 from __future__ import annotations
@@ -46,17 +45,15 @@ def convolution(images: Tensor, weight: Tensor, how: How, choose: Choose) -> Ten
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, images: Tensor, weight: Tensor, how: How, choose: Choose) -> Tensor:
-        images = images if images.stride(2) == 1 else models_first(images)
+        images = models_beside(images)
         ctx.save_for_backward(images, weight)
-        out = choose(_work("forward", images, weight, how), forward_ways(images, weight, how))
-        ctx.how, ctx.choose, ctx.beside = how, choose, lies_beside(out)
-        return out
+        ctx.how, ctx.choose = how, choose
+        return choose(_work("forward", images, weight, how), forward_ways(images, weight, how))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         images, weight = ctx.saved_tensors
-        gradient = (models_beside if ctx.beside else models_first)(gradients[0])
-        given = gradient, images, weight, ctx.how
+        given = models_beside(gradients[0]), images, weight, ctx.how
         by_images = by_weight = None
         if ctx.needs_input_grad[0]:
             by_images = ctx.choose(_work("by images", *given), ways_by_images(*given))
@@ -68,7 +65,7 @@ class _Convolution(torch.autograd.Function):
 def _work(name: str, *given: Any) -> tuple[Any, ...]:
     """What makes a way quicker or slower than another."""
     *tensors, how = given
-    return name, tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors), how.windows, how.groups
+    return name, tuple((tensor.shape, tensor.dtype) for tensor in tensors), how.windows, how.groups
 
 
 def forward_ways(images: Tensor, weight: Tensor, how: How) -> dict[str, Way]:
@@ -87,7 +84,7 @@ def forward_ways(images: Tensor, weight: Tensor, how: How) -> dict[str, Way]:
 def ways_by_images(gradient: Tensor, images: Tensor, weight: Tensor, how: How) -> dict[str, Way]:
     """[M, n, I, H, W]."""
     ways: dict[str, Way] = {
-        "apart": lambda: _together(_apart_back(gradient, images, weight, how, [True, False, False])),
+        "apart": lambda: _put_beside(_apart_back(gradient, images, weight, how, [True, False, False])),
         "grouped": lambda: _grouped_by_images(gradient, images.shape[3:], weight, how),
     }
     if how.groups == 1 and _keeps_size(how.windows):
@@ -111,43 +108,55 @@ def _keeps_size(windows: Windows) -> bool:
     return windows.stride == 1 and 2 * windows.padding == windows.side - 1
 
 
-def models_first(stack: Tensor) -> Tensor:
-    """Each model's images together, their channels last: no copy, if that is how they lie already."""
-    return stack.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
-
-
 def models_beside(stack: Tensor) -> Tensor:
-    """Models and their channels last: no copy, if that is how they lie already."""
+    """Models and their channels last in memory: no copy, if that is how they lie already."""
     return stack.permute(1, 3, 4, 0, 2).contiguous().permute(3, 0, 4, 1, 2)
 
 
-def lies_beside(stack: Tensor) -> bool:
-    return stack.stride(0) < stack.stride(1)
+def as_one(stack: Tensor) -> Tensor:
+    """[M, n, C, H, W] as the images of one model, [n, M·C, H, W], channels last."""
+    # Flattened in the order of memory, so that a single image's stride is as the library expects it: another is taken
+    # for channels first in one place, for channels last in the next, and gradients are wrong.
+    return models_beside(stack).permute(1, 3, 4, 0, 2).flatten(3).permute(0, 3, 1, 2)
+
+
+def stack_of(images: Tensor, models: int) -> Tensor:
+    """``as_one``, undone."""
+    stack: Tensor = images.unflatten(1, (models, -1)).transpose(0, 1)
+    return stack
 
 
 def _apart(images: Tensor, weight: Tensor, how: How) -> Tensor:
     about = None, how.windows.stride, how.windows.padding, 1, how.groups
-    pairs = zip(models_first(images), models_first(weight), strict=True)
-    return _together(how.each([partial(F.conv2d, *pair, *about) for pair in pairs]))
+    pairs = zip(_each_together(images), _each_together(weight), strict=True)
+    return _put_beside(how.each([partial(F.conv2d, *pair, *about) for pair in pairs]))
 
 
 def _apart_back(gradient: Tensor, images: Tensor, weight: Tensor, how: How, wanted: list[bool]) -> list[Tensor]:
     about = [how.windows.stride] * 2, [how.windows.padding] * 2, [1, 1], False, [0, 0], how.groups, wanted
-    stacks = zip(*map(models_first, (gradient, images, weight)), strict=True)
+    stacks = zip(*map(_each_together, (gradient, images, weight)), strict=True)
     back = torch.ops.aten.convolution_backward
     found = how.each([partial(back, *one, None, *about) for one in stacks])
     return [each[wanted.index(True)] for each in found]
 
 
-def _together(leaves: Sequence[Tensor]) -> Tensor:
-    """A stack of what each model has."""
-    return torch.stack([leaf.permute(0, 2, 3, 1) for leaf in leaves]).permute(0, 1, 4, 2, 3)
+def _each_together(stack: Tensor) -> Tensor:
+    """Each model's images or weights together, channels last."""
+    return stack.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+
+
+def _put_beside(images: Sequence[Tensor]) -> Tensor:
+    return torch.stack([each.permute(0, 2, 3, 1) for each in images], dim=3).permute(3, 0, 4, 1, 2)
+
+
+def _together(weights: Sequence[Tensor]) -> Tensor:
+    return torch.stack([each.permute(0, 2, 3, 1) for each in weights]).permute(0, 1, 4, 2, 3)
 
 
 def _grouped(images: Tensor, weight: Tensor, how: How) -> Tensor:
     models, windows = len(images), how.windows
     about = None, windows.stride, windows.padding, 1, models * how.groups
-    return stack_of(F.conv2d(beside(images), _flat(weight), *about), models)
+    return stack_of(F.conv2d(as_one(images), _flat(weight), *about), models)
 
 
 def _grouped_by_images(gradient: Tensor, size: torch.Size, weight: Tensor, how: How) -> Tensor:
@@ -157,29 +166,16 @@ def _grouped_by_images(gradient: Tensor, size: torch.Size, weight: Tensor, how: 
         for whole, part in zip(size, gradient.shape[3:], strict=True)
     ]
     about = None, windows.stride, windows.padding, short, models * how.groups
-    return stack_of(F.conv_transpose2d(beside(gradient), _flat(weight), *about), models)
+    return stack_of(F.conv_transpose2d(as_one(gradient), _flat(weight), *about), models)
 
 
 def _grouped_by_weight(gradient: Tensor, images: Tensor, weight: Tensor, how: How) -> Tensor:
     models, windows = len(gradient), how.windows
     about = [windows.stride] * 2, [windows.padding] * 2, [1, 1], False, [0, 0], models * how.groups
-    given = beside(gradient), beside(images), _flat(weight), None
+    given = as_one(gradient), as_one(images), _flat(weight), None
     found = torch.ops.aten.convolution_backward(*given, *about, [False, True, False])[1]
     by_weight: Tensor = found.unflatten(0, (models, -1))
     return by_weight
-
-
-def beside(stack: Tensor) -> Tensor:
-    """[M, n, C, H, W] as [n, M·C, H, W], channels last."""
-    # Flattened in the order of memory, so that a single image's stride is as the library expects it: another is taken
-    # for channels first in one place, for channels last in the next, and gradients are wrong.
-    return stack.permute(1, 3, 4, 0, 2).contiguous().flatten(3).permute(0, 3, 1, 2)
-
-
-def stack_of(images: Tensor, models: int) -> Tensor:
-    """[M, n, C, H, W] of [n, M·C, H, W], in place."""
-    stack: Tensor = images.unflatten(1, (models, -1)).transpose(0, 1)
-    return stack
 
 
 def _flat(weight: Tensor) -> Tensor:
@@ -191,10 +187,7 @@ def _product(images: Tensor, weight: Tensor, windows: Windows) -> Tensor:
     models, number, _, *sides = images.shape
     high, wide = map(windows.over, sides)
     outputs = weight.shape[1]
-    if lies_beside(images):
-        out = images.new_empty(number, high, wide, models, outputs).permute(3, 0, 4, 1, 2)
-    else:
-        out = images.new_empty(models, number, high, wide, outputs).permute(0, 1, 4, 2, 3)
+    out = images.new_empty(number, high, wide, models, outputs).permute(3, 0, 4, 1, 2)
     by = weight.permute(0, 3, 4, 2, 1).flatten(1, 3)
     torch.bmm(neighbourhoods(images, windows), by, out=pixels(out))
     return out

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from coalface.engines.convolutions import How, beside, convolution, lies_beside, stack_of
+from coalface.engines.convolutions import How, as_one, convolution, stack_of
 from coalface.engines.quickest import Choose
 from coalface.engines.rearranged import Windows
 from coalface.engines.streams import Each
@@ -104,11 +104,8 @@ def _group_norm(images: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: 
 
 
 def _max_pool(images: Tensor, window: Any, named: dict[str, Any]) -> Tensor:
-    """Of [M, n, C, H, W], without a copy however these lie in memory."""
-    if lies_beside(images):
-        return stack_of(F.max_pool2d(beside(images), window, **named), len(images))
-    out: Tensor = F.max_pool2d(images.flatten(0, 1), window, **named).unflatten(0, images.shape[:2])
-    return out
+    """Of [M, n, C, H, W], which lie as convolutions leave them: `vmap` would copy them."""
+    return stack_of(F.max_pool2d(as_one(images), window, **named), len(images))
 
 
 def _frozen_norm(
