@@ -186,7 +186,7 @@ def _toml(file: Path) -> dict[str, Any]:
     _must_exist(file, "`coalface keys` writes one to begin with")
     try:
         return tomllib.loads(file.read_text())
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # of TOML, or of UTF-8
         raise ConfigError(f"{file} is not TOML: {error}") from error
 
 
