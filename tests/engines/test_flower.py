@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import resource
 import socket
 import ssl
@@ -37,6 +38,7 @@ from coalface.participant import Participant
 from coalface.registry import Limits
 from coalface.store import own_secret
 from coalface.terms import PROTOCOL, NoiseTerms, SecureTerms, Terms
+from coalface.verbs.extra import log_to
 from coalface.verbs.keys import certify, key_pair
 from tests.conftest import noise_population
 from tests.engines.flower_world import Deployed, Nodes, nodes, tampered
@@ -232,6 +234,30 @@ def test_another_number_of_people_than_was_agreed_is_told(three: Nodes, tmp_path
     participant = Participant(three.client("client2", state=str(tmp_path)), CPU)
     with pytest.raises(Declined, match="identities"):
         participant.collect(terms(method=method_named("centralised")(), identities=2, classes=4))
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_broken_photograph_is_named_on_the_terminal_alone(
+    quiet: bool,
+    three: Nodes,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its folder is called after a person, and a log is kept, copied and sent to those who help."""
+    for name in ("coalface.client", "coalface.client.terminal", "flwr"):  # as they were, for the tests after this one
+        logger = logging.getLogger(name)
+        for what in ("handlers", "level", "propagate"):
+            monkeypatch.setattr(logger, what, getattr(logger, what))
+    (tmp_path / "data" / "somebody").mkdir(parents=True)
+    (tmp_path / "data" / "somebody" / "broken.jpg").write_bytes(b"broken")
+    participant = Participant(three.client("client2", data=str(tmp_path / "data"), state=str(tmp_path)), CPU)
+    log_to("coalface.client", tmp_path / "client.log", quiet)
+    with pytest.raises(Declined, match="photographs"):
+        participant.collect(terms(method=method_named("centralised")()))
+    logged = (tmp_path / "client.log").read_text()
+    assert "data of client.toml cannot be used" in logged and "somebody" not in logged and "broken" not in logged
+    assert ("somebody/broken.jpg" in capsys.readouterr().err) is not quiet
 
 
 def test_a_broadcast_that_is_not_the_methods_is_refused(three: Nodes, tmp_path: Path) -> None:
