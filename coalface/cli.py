@@ -26,6 +26,7 @@ from coalface.recipes.demo import demo as demo_run
 from coalface.recipes.detection import detection
 from coalface.report import seeds, tables
 from coalface.report.progress import Progress
+from coalface.run_folder import alone
 from coalface.store import StoreError
 from coalface.verbs import audit, flower_sim, ijb, join, keys, reproduce
 from coalface.verbs import serve as serving
@@ -154,8 +155,13 @@ def _shown_command(given: Sequence[str], options: argparse.Namespace) -> str:
 def _execute(
     run_: Run | DetectionRun, out: Path, options: argparse.Namespace, command: str, fresh: bool
 ) -> dict[str, Any]:
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file: --out is a folder for the run, choose another")
     if fresh and out.exists() and any(not entry.name.startswith(".") for entry in out.iterdir()):
         raise ConfigError(f"{out} is not empty: continue it with `coalface resume {out}`, or choose another --out")
+    if (out / ".lock").exists():
+        with alone(out):
+            pass  # who is not alone hears so now, and not after all photographs were read
     with Progress(quiet=options.quiet) as progress:
         device = device_of(options.device)
         if missing := [f"{what} ({name})" for name, what in OPTIONAL.items() if not _importable(name)]:

@@ -102,6 +102,7 @@ def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
             ["run", "demo", "--data", "ENOUGH", "--set", "data.cache=FILE", "--out", "OUT", *small()],
             "is a file: choose a folder",
         ),
+        (["run", "demo", "--out", "FILE", *small()], "FILE is a file: --out is a folder"),
         (["run", "demo", "--out", "OUT", *small("data.pairs=2000")], "data.pairs"),
         (["run", "fedpad", "--set", "width=0", "--out", "OUT"], "width is the channels"),
         (["dance"], "invalid choice: 'dance'"),
