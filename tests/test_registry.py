@@ -96,6 +96,7 @@ def test_missing_files_name_the_remedy(tmp_path: Path) -> None:
         (["join", "--name", "a", "--server", "x:1", "--data", "FOLDER", "--key", "FOLDER/k"], "there is no"),
         (["serve", "fedface", "--tls-dir", "FOLDER", "--clients", "FOLDER/c.toml", "--out", "FOLDER/o"], "there is no"),
         (["serve", "fedface", "--listen", "x", "--tls-dir", "FOLDER", "--clients", "c", "--out", "o"], "HOST:PORT"),
+        (["serve", "fedface", "--in-flight", "0", "--tls-dir", "t", "--clients", "c", "--out", "o"], "not 0 and 60"),
         (["keys", "a", "a", "--out", "FOLDER/k"], "the same name"),
     ],
 )

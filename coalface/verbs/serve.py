@@ -30,6 +30,10 @@ def serve(run: Run | DetectionRun, options: argparse.Namespace, command: str, de
     host, _, port = options.listen.rpartition(":")
     if not (host and port.isdecimal() and int(port) < 1 << 16):
         raise ConfigError(f"--listen is HOST:PORT, not {options.listen!r}")
+    if options.in_flight < 1 or options.patience < 0:
+        raise ConfigError(
+            f"--in-flight is at least 1 and --patience at least 0, not {options.in_flight} and {options.patience:g}"
+        )
     clients, tls = Clients.read(options.clients), Tls.of(options.tls_dir)
     before = options.out / "config.json"
     if before.exists() and read_config(before) != run:

@@ -22,7 +22,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     photos = make_photos(home / "photos", identities=40, each=4)
     settings = small("data.public=8", "rounds.rounds=1", "training.batch=0")
     out = home / "run"
-    assert main(["run", "fedavg/private-head", *settings, "--data", str(photos), "--out", str(out), "--quiet"]) == 0
+    assert main(["run", "fedavg/positive-only", *settings, "--data", str(photos), "--out", str(out), "--quiet"]) == 0
     return photos, out
 
 

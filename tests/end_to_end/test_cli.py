@@ -49,6 +49,15 @@ def test_a_run_can_be_evaluated_on_photographs(
     assert json.loads(capsys.readouterr().out)["pairs"] == 200
 
 
+def test_a_rate_that_the_photographs_cannot_carry_is_refused_before_they_are_decoded(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = make_photos(tmp_path / "photos", identities=5, each=2)
+    monkeypatch.setattr("coalface.verbs.evaluate.read_folder", lambda *_, **__: pytest.fail("that may take minutes"))
+    assert main(["eval", str(finished), "--data", str(photos), "--fmr", "0.1", "1e-3", "--quiet"]) == 2
+    assert "needs at least 1,000 impostor pairs, got 40" in capsys.readouterr().err  # 5 · 4 / 2 · 2 · 2
+
+
 def test_a_run_on_photographs_shows_no_face(tmp_path: Path) -> None:
     photos = make_photos(tmp_path / "photos", identities=40, each=4)
     settings = small("data.public=8", "rounds.rounds=1", "training.batch=0")
@@ -96,6 +105,7 @@ def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["eval", "FILE", "--data", "FEW"], "--model"),
         (["eval", "FILE", "--data", "FEW", "--model", "resnet18"], "networks for faces are feduv_cnn, "),
         (["eval", "FEW", "--data", "FEW"], "holds no run"),
+        (["run", "fedface", "--out", "OUT", *small("privacy.dp.clip=0")], "above 0, not 0, 0, 0, 0 and 1"),
         (["eval", "UNFINISHED", "--data", "FEW"], "is not finished: coalface resume "),
         (["pairs", "ENOUGH", "--count", "20", "--out", "FEW"], "is a folder: try "),
         (
