@@ -108,7 +108,9 @@ class Participant:
         """A step of a secure sum: "advertise", "share", "agree" or "unmask". Declined if it would expose anybody."""
         offer = self._offer(terms)
         folder = self._folder(federation)
-        return self._protected(lambda secure: secure.take(step, offer.terms, folder, data))
+        answer = self._protected(lambda secure: secure.take(step, offer.terms, folder, data))
+        self._purse.pay(len(answer))
+        return answer
 
     def _masked(self, offer: Offer, broadcast: Any, upload: wire.Upload, sealed: bytes) -> bytes:
         """The server cannot check what it cannot see: an honest client leaves itself out where the server would."""
