@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+
 from coalface import __version__, config
 from coalface.allocator import keep_freed_memory
 from coalface.config import ConfigError, DetectionRun, Run
@@ -52,6 +54,8 @@ ENGINES = (
     "sequential: one client at a time, the reference; stacked: many at a time where that is quicker, with the same "
     "results; auto: stacked for every method that can be; flower-sim: Flower's own, on Ray"
 )
+NO_MEMORY = "can't allocate memory"  # in torch's words, of a CPU; then how much it was
+SMALLER = "Set less of it (data, rounds.cohort, model); data.cache=FOLDER keeps decoded photographs on the disk"
 LOWER = "training has diverged; start again with a lower rate (pretrain.training.rate, training.rate)"
 
 
@@ -81,6 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except (ConfigError, StoreError, QuorumError, OSError, ImportError) as error:
         print(f"coalface: {error}", file=sys.stderr)
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and NO_MEMORY not in str(error):
+            raise
+        asked = str(error).rpartition(NO_MEMORY)[2].partition(". ")[0] if NO_MEMORY in str(error) else ""
+        print(f"coalface: there is not enough memory here{asked}. {SMALLER}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"coalface: stopped{_how_to_go_on(options)}", file=sys.stderr)

@@ -114,6 +114,7 @@ def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["run", "demo", "--out", "FILE", *small()], "FILE is a file: --out is a folder"),
         (["run", "demo", "--out", "OUT", *small("data.pairs=2000")], "data.pairs"),
+        (["run", "demo", "--out", "OUT", *small("data.clients=100000000000000")], "memory here: you tried to"),
         (["run", "fedpad", "--set", "width=0", "--out", "OUT"], "width is the channels"),
         (["dance"], "invalid choice: 'dance'"),
     ],
