@@ -111,6 +111,8 @@ def _how_to_go_on(options: argparse.Namespace) -> str:
 
 def demo(options: argparse.Namespace, command: str) -> None:
     """Pre-train, federate 200 phones with one synthetic person each, compare with central training; per seed."""
+    if len(set(options.seeds)) < len(options.seeds):
+        raise ConfigError(f"--seeds {' '.join(map(str, options.seeds))}: the same seed twice shows no spread")
     results = []
     for seed in options.seeds:
         out = options.out if len(options.seeds) == 1 else options.out / f"seed{seed}"
@@ -196,7 +198,9 @@ def _execute(
 def _requested(options: argparse.Namespace) -> Run | DetectionRun:
     settings = [*options.set]
     if options.data is not None:
-        settings.insert(0, f"data.source={folder_of(options.data)}")
+        folder = folder_of(options.data)
+        drawn = str(folder) == "synthetic"  # a folder of this name is one all the same
+        settings.insert(0, f"data.source={folder.absolute() if drawn else folder}")
     if options.weights is not None:
         settings.insert(0, f"weights={options.weights}")
     return config.override(_named_run(options.what), settings)

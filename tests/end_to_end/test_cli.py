@@ -70,6 +70,12 @@ def test_a_run_on_photographs_shows_no_face(tmp_path: Path) -> None:
     assert "somebody" not in written.replace(str(photos), "")  # identities are numbers; the folder's names stay outside
 
 
+def test_a_folder_called_synthetic_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_photos(tmp_path / "synthetic", identities=3, each=2)
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "demo", "--data", "synthetic", "--out", "run", *small()]) == 2  # three people are too few
+
+
 def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
@@ -116,6 +122,7 @@ def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "demo", "--out", "OUT", *small("data.pairs=2000")], "data.pairs"),
         (["run", "demo", "--out", "OUT", *small("data.clients=100000000000000")], "memory here: you tried to"),
         (["run", "fedpad", "--set", "width=0", "--out", "OUT"], "width is the channels"),
+        (["demo", "--seeds", "1", "2", "1", "--out", "OUT"], "--seeds 1 2 1: the same seed twice"),
         (["dance"], "invalid choice: 'dance'"),
     ],
 )
