@@ -29,6 +29,8 @@ from coalface.terms import PROTOCOL, NoiseTerms, Terms, fingerprint
 if TYPE_CHECKING:
     from coalface.secure_participant import SecureParticipant
 
+LONGEST_NAME = 64  # letters of a federation's, which a server chooses; a folder here is called so
+
 log = logging.getLogger("coalface.client")
 
 
@@ -144,7 +146,7 @@ class Participant:
                 raise Declined("protocol")
             offer = Offer(Terms.from_json(text), self.client, self.device)
         except (ValueError, AttributeError, RecursionError) as reason:
-            log.warning("the terms are refused: %s", reason)
+            log.warning("the terms are refused: %.300s", reason)  # it may quote them, and they may be long
             raise Declined("terms") from reason
         line = f"{method_name(offer.terms.method)} {fingerprint(offer.terms.method)}"
         if line not in self.client.accept:
@@ -166,7 +168,7 @@ class Participant:
         return offer
 
     def _folder(self, federation: str) -> Path:
-        if not (federation.isalnum() and federation.isascii()):
+        if not (federation.isalnum() and federation.isascii() and len(federation) <= LONGEST_NAME):
             raise Declined("terms")
         return Path(self.client.state) / federation
 

@@ -266,6 +266,17 @@ def test_a_broadcast_that_is_not_the_methods_is_refused(three: Nodes, tmp_path: 
         participant.train(terms(), "f", 1, [], b"\x00" * 100)
     with pytest.raises(Declined, match="terms"):
         participant.train(terms(), "../../etc", 1, [], b"")
+    with pytest.raises(Declined, match="terms"):
+        participant.train(terms(), "f" * 1000, 1, [], b"")  # no disk has a folder of this name
+
+
+def test_what_a_server_writes_does_not_fill_a_log(
+    three: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    participant = Participant(three.client("client2", state=str(tmp_path)), CPU)
+    with pytest.raises(Declined, match="terms"):
+        participant.train(terms(model="m" * 100_000), "f", 1, [], b"")
+    assert "the terms are refused" in caplog.text and len(caplog.text) < 1000
 
 
 def test_another_public_set_than_the_federations_is_told(three: Nodes, tmp_path: Path) -> None:
