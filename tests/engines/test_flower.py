@@ -23,6 +23,7 @@ pytest.importorskip("flwr")
 
 import httpx
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
 
 from coalface import wire
 from coalface.allocator import give_memory_back
@@ -35,7 +36,7 @@ from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.offer import DECLINED, Declined
 from coalface.participant import Participant
-from coalface.registry import Limits
+from coalface.registry import Limits, Tls
 from coalface.store import own_secret
 from coalface.terms import PROTOCOL, NoiseTerms, SecureTerms, Terms
 from coalface.verbs.extra import log_to
@@ -142,6 +143,16 @@ def test_strangers_are_refused_and_logged(three: Nodes, tmp_path: Path) -> None:
     three.start("client2")
     assert outcomes(three, tmp_path / "after") == ["counted"] * 3  # and nothing was lost by it
     three.stop("client2")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # so uvicorn says it
+def test_an_address_in_use_is_named(three: Nodes) -> None:
+    ours = TaskIdentity.task_id, TaskIdentity.run_id  # the process's, which the next link makes its own
+    try:
+        with pytest.raises(OSError, match=f"cannot listen on localhost:{three.port}"):
+            flower_link.Link("localhost", three.port, Tls.of(three.folder / "server"), []).__enter__()
+    finally:
+        TaskIdentity.task_id, TaskIdentity.run_id = ours
 
 
 def test_a_slow_client_is_late_and_its_upload_is_not_mixed_into_a_later_round(three: Nodes, tmp_path: Path) -> None:
