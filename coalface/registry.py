@@ -103,6 +103,12 @@ class Limits:
     minutes: float = 0.0  # of training
     megabytes: float = 0.0  # sent
 
+    def __post_init__(self) -> None:
+        if min(self.rounds, self.minutes, self.megabytes) < 0:
+            raise ValueError(
+                f"limits are 0 for none, or more, not {self.rounds}, {self.minutes:g} and {self.megabytes:g}"
+            )
+
 
 @dataclass(frozen=True)
 class Insisted:

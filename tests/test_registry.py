@@ -73,6 +73,20 @@ def test_a_clients_file_with_a_mistake_is_refused(text: str, says: str, tmp_path
         Clients.read(tmp_path / "clients.toml")
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[limits]\nminutes = nan", "limits.minutes must be a finite number, not nan"),  # nothing would be more than it
+        ("[limits]\nrounds = -1", "limits are 0 for none, or more, not -1, 0 and 0"),
+        ("[noise]\nleast = inf", "noise.least must be a finite number, not inf"),
+    ],
+)
+def test_limits_that_are_none_are_refused(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "client.toml").write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        Client.read(tmp_path / "client.toml")
+
+
 def test_settings_that_are_no_text_are_refused(tmp_path: Path) -> None:
     for name, read in (("c.toml", Client.read), ("c.json", read_config)):
         (tmp_path / name).write_bytes(b"\xff\xfe")
