@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+
 from coalface import __version__, config
 from coalface.allocator import keep_freed_memory
 from coalface.config import ConfigError, DetectionRun, Run
@@ -26,6 +28,7 @@ from coalface.recipes.demo import demo as demo_run
 from coalface.recipes.detection import detection
 from coalface.report import seeds, tables
 from coalface.report.progress import Progress
+from coalface.run_folder import alone
 from coalface.store import StoreError
 from coalface.verbs import audit, flower_sim, ijb, join, keys, reproduce
 from coalface.verbs import serve as serving
@@ -51,6 +54,8 @@ ENGINES = (
     "sequential: one client at a time, the reference; stacked: many at a time where that is quicker, with the same "
     "results; auto: stacked for every method that can be; flower-sim: Flower's own, on Ray"
 )
+NO_MEMORY = "can't allocate memory"  # in torch's words, of a CPU; then how much it was
+SMALLER = "Set less of it (data, rounds.cohort, model); data.cache=FOLDER keeps decoded photographs on the disk"
 LOWER = "training has diverged; start again with a lower rate (pretrain.training.rate, training.rate)"
 
 
@@ -81,6 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ConfigError, StoreError, QuorumError, OSError, ImportError) as error:
         print(f"coalface: {error}", file=sys.stderr)
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and NO_MEMORY not in str(error):
+            raise
+        asked = str(error).rpartition(NO_MEMORY)[2].partition(". ")[0] if NO_MEMORY in str(error) else ""
+        print(f"coalface: there is not enough memory here{asked}. {SMALLER}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"coalface: stopped{_how_to_go_on(options)}", file=sys.stderr)
         return 130
@@ -100,6 +111,8 @@ def _how_to_go_on(options: argparse.Namespace) -> str:
 
 def demo(options: argparse.Namespace, command: str) -> None:
     """Pre-train, federate 200 phones with one synthetic person each, compare with central training; per seed."""
+    if len(set(options.seeds)) < len(options.seeds):
+        raise ConfigError(f"--seeds {' '.join(map(str, options.seeds))}: the same seed twice shows no spread")
     results = []
     for seed in options.seeds:
         out = options.out if len(options.seeds) == 1 else options.out / f"seed{seed}"
@@ -154,8 +167,13 @@ def _shown_command(given: Sequence[str], options: argparse.Namespace) -> str:
 def _execute(
     run_: Run | DetectionRun, out: Path, options: argparse.Namespace, command: str, fresh: bool
 ) -> dict[str, Any]:
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file: --out is a folder for the run, choose another")
     if fresh and out.exists() and any(not entry.name.startswith(".") for entry in out.iterdir()):
         raise ConfigError(f"{out} is not empty: continue it with `coalface resume {out}`, or choose another --out")
+    if (out / ".lock").exists():
+        with alone(out):
+            pass  # who is not alone hears so now, and not after all photographs were read
     with Progress(quiet=options.quiet) as progress:
         device = device_of(options.device)
         if missing := [f"{what} ({name})" for name, what in OPTIONAL.items() if not _importable(name)]:
@@ -180,7 +198,9 @@ def _execute(
 def _requested(options: argparse.Namespace) -> Run | DetectionRun:
     settings = [*options.set]
     if options.data is not None:
-        settings.insert(0, f"data.source={folder_of(options.data)}")
+        folder = folder_of(options.data)
+        drawn = str(folder) == "synthetic"  # a folder of this name is one all the same
+        settings.insert(0, f"data.source={folder.absolute() if drawn else folder}")
     if options.weights is not None:
         settings.insert(0, f"weights={options.weights}")
     return config.override(_named_run(options.what), settings)

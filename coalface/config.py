@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -235,6 +236,8 @@ def _plain(kind: Any, value: Any, at: str) -> Any:
             raise ConfigError(f"{at} must have {len(kinds)} values, not {len(value)}")
         return tuple(_plain(k, v, f"{at}[{i}]") for i, (k, v) in enumerate(zip(kinds, value, strict=True)))
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):  # JSON and TOML have them; every bound that is compared with NaN is none
+            raise ConfigError(f"{at} must be a finite number, not {value}")
         return float(value)
     if type(value) is kind:
         return value

@@ -39,6 +39,7 @@ DECLINED = {  # why a client declines; only these words enter a ledger
 }
 
 log = logging.getLogger("coalface.client")
+terminal = logging.getLogger("coalface.client.terminal")  # an owner may read names of people there; a file keeps none
 
 
 class Declined(Exception):
@@ -87,7 +88,8 @@ class Offer:
         try:
             return self._read()
         except (OSError, ValueError) as error:
-            log.warning("what is in data of client.toml cannot be used: %s", error)
+            log.warning("what is in data of client.toml cannot be used; `coalface join` without --quiet says what")
+            terminal.warning("%s", error)
             raise Declined("photographs") from error
 
     def _read(self) -> ClientFaces:

@@ -29,6 +29,8 @@ from coalface.terms import PROTOCOL, NoiseTerms, Terms, fingerprint
 if TYPE_CHECKING:
     from coalface.secure_participant import SecureParticipant
 
+LONGEST_NAME = 64  # letters of a federation's, which a server chooses; a folder here is called so
+
 log = logging.getLogger("coalface.client")
 
 
@@ -108,7 +110,9 @@ class Participant:
         """A step of a secure sum: "advertise", "share", "agree" or "unmask". Declined if it would expose anybody."""
         offer = self._offer(terms)
         folder = self._folder(federation)
-        return self._protected(lambda secure: secure.take(step, offer.terms, folder, data))
+        answer = self._protected(lambda secure: secure.take(step, offer.terms, folder, data))
+        self._purse.pay(len(answer))
+        return answer
 
     def _masked(self, offer: Offer, broadcast: Any, upload: wire.Upload, sealed: bytes) -> bytes:
         """The server cannot check what it cannot see: an honest client leaves itself out where the server would."""
@@ -142,7 +146,7 @@ class Participant:
                 raise Declined("protocol")
             offer = Offer(Terms.from_json(text), self.client, self.device)
         except (ValueError, AttributeError, RecursionError) as reason:
-            log.warning("the terms are refused: %s", reason)
+            log.warning("the terms are refused: %.300s", reason)  # it may quote them, and they may be long
             raise Declined("terms") from reason
         line = f"{method_name(offer.terms.method)} {fingerprint(offer.terms.method)}"
         if line not in self.client.accept:
@@ -164,7 +168,7 @@ class Participant:
         return offer
 
     def _folder(self, federation: str) -> Path:
-        if not (federation.isalnum() and federation.isascii()):
+        if not (federation.isalnum() and federation.isascii() and len(federation) <= LONGEST_NAME):
             raise Declined("terms")
         return Path(self.client.state) / federation
 

@@ -103,6 +103,12 @@ class Limits:
     minutes: float = 0.0  # of training
     megabytes: float = 0.0  # sent
 
+    def __post_init__(self) -> None:
+        if min(self.rounds, self.minutes, self.megabytes) < 0:
+            raise ValueError(
+                f"limits are 0 for none, or more, not {self.rounds}, {self.minutes:g} and {self.megabytes:g}"
+            )
+
 
 @dataclass(frozen=True)
 class Insisted:
@@ -186,7 +192,7 @@ def _toml(file: Path) -> dict[str, Any]:
     _must_exist(file, "`coalface keys` writes one to begin with")
     try:
         return tomllib.loads(file.read_text())
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # of TOML, or of UTF-8
         raise ConfigError(f"{file} is not TOML: {error}") from error
 
 

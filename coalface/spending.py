@@ -62,6 +62,14 @@ class Purse:
         if spent.exceeds(self.limits):
             raise Declined("limit")
 
+    def pay(self, sent: int) -> None:
+        """For so many bytes of a message beside a round's upload; Declined, so that they stay here, over a limit."""
+        before = self.spent()
+        spent = replace(before, megabytes=before.megabytes + sent / 1e6)
+        self._write(spent)
+        if spent.exceeds(self.limits):
+            raise Declined("limit")
+
     def spent(self) -> Spent:
         """So far."""
         return Spent(**json.loads(self.file.read_text())) if self.file.exists() else Spent()

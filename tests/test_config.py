@@ -18,6 +18,8 @@ from coalface.config import ConfigError, DetectionRun, Run
         ("model=resnet99", "model: there is no model 'resnet99'; networks for faces are feduv_cnn, "),
         ("privacy.secure_sum=True", "privacy.secure_sum must be true or false, not 'True'"),
         ("rounds.rounds=ten", "rounds.rounds must be a whole number, not 'ten'"),
+        ("rounds.max_norm=NaN", "rounds.max_norm must be a finite number, not nan"),  # it would be no bound
+        ("training.rate=Infinity", "training.rate must be a finite number, not inf"),
         ("rounds.rouns=3", "no setting 'rounds.rouns'; did you mean rounds.rounds?"),
         ("sead=3", "no setting 'sead'; did you mean seed?"),
     ],

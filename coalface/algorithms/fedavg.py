@@ -14,6 +14,7 @@ With one identity a private head has one class: its softmax is constant, and not
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -119,6 +120,17 @@ class PrivateHead(BackboneOnly):
         head: Tensor
 
     types: ClassVar[Types] = replace(BackboneOnly.types, private=Private)
+
+    def check(self, population: Population) -> None:
+        super().check(population)
+        taking_part = self.clients(population)
+        if taking_part.classes == len(taking_part):
+            warnings.warn(
+                "each client holds one person, and a classifier over one person is always right: nothing will be "
+                "learnt. Set data.identities_each (of real clients: identities in clients.toml) to 2 or more, or "
+                "choose fedavg/positive-only",
+                stacklevel=2,
+            )
 
     def start(
         self, net: Net, broadcast: Broadcast, private: Private | None, faces: ClientFaces, generator: torch.Generator

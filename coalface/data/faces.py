@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -36,11 +36,14 @@ Pixels = np.ndarray[Any, np.dtype[np.uint8]]  # [3, size, size]
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 SUB_FOLDERS = " (those in sub-folders do not count: move them up into the folder of their identity)"
 MAX_PIXELS = 64_000_000  # a photograph larger than this is a mistake, or an attack on the memory of whoever opens it
-CACHE_FORMAT = 1  # counts up whenever the same photographs would give other pixels
+CACHE_FORMAT = 2  # counts up whenever the same photographs would give other pixels, or more is kept about them
 
 
 class BrokenImage(ValueError):
     """An image file that cannot be decoded, or that nobody should decode."""
+
+
+_Outcome = tuple[Pixels | BrokenImage | FileNotFoundError, bytes]  # of a file, and a hash of what is in it
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,7 +77,7 @@ class PhotoFolder:
     excluded: int  # identities left out by name
     too_few: int  # identities left out for having fewer than min_images
     skipped: int  # broken images passed over
-    files: str  # a hash over the names and sizes of all files that were to be read
+    files: str  # a hash over the names and contents of all files that were to be read
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,9 @@ def read_folder(
     files = [file for several in enough.values() for file in several]
     listing = _Listing(base, list(enough), [len(several) for several in enough.values()], files, size, min_images)
     if cache is None:
-        images, skipped = _decode_to_memory(listing, skip_broken, progress)
+        images, skipped, contents = _decode_to_memory(listing, skip_broken, progress)
     else:
-        images, skipped = _decode_once(Path(cache), listing, skip_broken, progress)
+        images, skipped, contents = _decode_once(Path(cache), listing, skip_broken, progress)
     kept = listing.kept(skipped)
     if skipped:
         first = base / files[skipped[0]][0]
@@ -151,7 +154,7 @@ def read_folder(
         excluded=len(found) - len(wanted),
         too_few=len(wanted) - len(kept),
         skipped=len(skipped),
-        files=hash_of_files((path, size_) for path, size_, _ in files),
+        files=hash_of_files([*((path, size_) for path, size_, _ in files), (contents, len(files))]),
     )
 
 
@@ -167,7 +170,7 @@ def read_images(paths: Sequence[AnyPath], size: int, progress: Progress | None =
     _check_sizes(size, 1)
     images = torch.empty((len(paths), 3, size, size), dtype=torch.uint8)
     with closing(_decode_in_order([Path(path) for path in paths], size)) as outcomes:
-        for place, outcome in enumerate(outcomes):
+        for place, (outcome, _) in enumerate(outcomes):
             if isinstance(outcome, Exception):
                 raise outcome
             images[place] = torch.from_numpy(outcome)
@@ -246,36 +249,37 @@ def _file_id(folder: AnyPath) -> tuple[int, int]:
 
 def _decode_once(
     folder: Path, listing: _Listing, skip_broken: bool, progress: Progress | None
-) -> tuple[Tensor, list[int]]:
-    """Images mapped from KEY.u8; KEY.json, written after it, says that it is whole and which files were skipped."""
+) -> tuple[Tensor, list[int], str]:
+    """Images mapped from KEY.u8; KEY.json, written after it, says that it is whole, what was skipped, and of what."""
     key = listing.key()
     pixels, about = folder / f"{key}.u8", folder / f"{key}.json"
-    if about.exists():
-        skipped = _whole(pixels, about, listing)
+    whole = _whole(pixels, about, listing) if about.exists() else None
+    if whole is not None:
+        skipped, contents = whole
         if skipped and not skip_broken:
             first = listing.root / listing.files[skipped[0]][0]
             raise _with_remedy(f"{first} cannot be decoded", len(skipped), len(listing.files))
-        if skipped is not None:
-            return _map(pixels, listing, skipped), skipped
+        return _map(pixels, listing, skipped), skipped, contents
     folder.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(dir=folder, suffix=".part")  # readable by its owner only, as faces should be
     try:
         with os.fdopen(handle, "wb") as file:
-            skipped = _decode_listing(listing, skip_broken, progress, lambda image: file.write(image.data))
+            skipped, contents = _decode_listing(listing, skip_broken, progress, lambda image: file.write(image.data))
             file.flush()
             os.fsync(file.fileno())
         Path(part).replace(pixels)
-        Path(part).write_text(json.dumps({"skipped": skipped}), encoding="ascii")
+        Path(part).write_text(json.dumps({"skipped": skipped, "contents": contents}), encoding="ascii")
         Path(part).replace(about)
     finally:
         Path(part).unlink(missing_ok=True)
-    return _map(pixels, listing, skipped), skipped
+    return _map(pixels, listing, skipped), skipped, contents
 
 
-def _whole(pixels: Path, about: Path, listing: _Listing) -> list[int] | None:
-    """Which files the cache left out, or None (with a warning) where it cannot be what was written."""
+def _whole(pixels: Path, about: Path, listing: _Listing) -> tuple[list[int], str] | None:
+    """What KEY.json says, or None (with a warning) where the cache cannot be what was written."""
     try:
-        skipped: list[int] = json.loads(about.read_text(encoding="ascii"))["skipped"]
+        told = json.loads(about.read_text(encoding="ascii"))
+        skipped, contents = told["skipped"], str(told["contents"])
         found, expected = pixels.stat().st_size, _bytes(listing, skipped)
     except (OSError, ValueError, LookupError, TypeError) as reason:
         warnings.warn(f"the cache {pixels} is damaged ({reason}): decoding the photographs again", stacklevel=4)
@@ -284,7 +288,7 @@ def _whole(pixels: Path, about: Path, listing: _Listing) -> list[int] | None:
         told = f"{found} bytes where {expected} were written"
         warnings.warn(f"the cache {pixels} is damaged ({told}): decoding the photographs again", stacklevel=4)
         return None
-    return skipped
+    return skipped, contents
 
 
 def _bytes(listing: _Listing, skipped: Collection[int]) -> int:
@@ -303,28 +307,33 @@ def _map(pixels: Path, listing: _Listing, skipped: Collection[int]) -> Tensor:
 # ---- decoding
 
 
-def _decode_to_memory(listing: _Listing, skip_broken: bool, progress: Progress | None) -> tuple[Tensor, list[int]]:
+def _decode_to_memory(listing: _Listing, skip_broken: bool, progress: Progress | None) -> tuple[Tensor, list[int], str]:
     images = torch.empty((len(listing.files), 3, listing.size, listing.size), dtype=torch.uint8)
     places = iter(images)
-    skipped = _decode_listing(listing, skip_broken, progress, lambda image: next(places).copy_(torch.from_numpy(image)))
-    return images[: sum(listing.kept(skipped).values())], skipped
+    skipped, contents = _decode_listing(
+        listing, skip_broken, progress, lambda image: next(places).copy_(torch.from_numpy(image))
+    )
+    return images[: sum(listing.kept(skipped).values())], skipped, contents
 
 
 def _decode_listing(
     listing: _Listing, skip_broken: bool, progress: Progress | None, put: Callable[[Pixels], object]
-) -> list[int]:
-    """Put the images in order, less the identities left with too few; return the positions of the broken files.
+) -> tuple[list[int], str]:
+    """Put the images in order, less the identities left with too few.
 
+    Returns the positions of the broken files, and a hash over the contents of all.
     Where none may be skipped, the rest is decoded all the same: whoever mends the folder wants to know of every one.
     """
     skipped: list[int] = []
     first: Exception | None = None
+    contents = hashlib.sha256()
     done = 0
     with closing(_decode_in_order([listing.root / path for path, _, _ in listing.files], listing.size)) as outcomes:
         for listed in listing.listed:
             good: list[Pixels] = []
             for _ in range(listed):
-                outcome = next(outcomes)
+                outcome, digest = next(outcomes)
+                contents.update(digest)
                 if isinstance(outcome, Exception):
                     skipped.append(done)
                     first = first or outcome
@@ -338,7 +347,7 @@ def _decode_listing(
                     put(image)
     if first is not None and not skip_broken:
         raise _with_remedy(first, len(skipped), done) from first
-    return skipped
+    return skipped, contents.hexdigest()
 
 
 def _with_remedy(complaint: object, broken: int, images: int) -> BrokenImage:
@@ -347,22 +356,24 @@ def _with_remedy(complaint: object, broken: int, images: int) -> BrokenImage:
     return BrokenImage(f"{complaint}{many or ': remove the file, or leave it out'} ({settings})")
 
 
-def _decode_in_order(
-    paths: Sequence[Path], size: int
-) -> Generator[Pixels | BrokenImage | FileNotFoundError, None, None]:
+def _decode_in_order(paths: Sequence[Path], size: int) -> Generator[_Outcome, None, None]:
     """Decode on a few threads (pillow releases the GIL), only ever a few images ahead of whoever takes them."""
     pillow, image_ops = _pillow()
 
-    def outcome(path: Path) -> Pixels | BrokenImage | FileNotFoundError:
+    def outcome(path: Path) -> _Outcome:
+        digest = b""
         try:
-            return _decode(path, size, pillow, image_ops)
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").digest()
+                file.seek(0)
+                return _decode(file, path, size, pillow, image_ops), digest
         except BrokenImage as reason:
-            return reason
+            return reason, digest
         except FileNotFoundError:
-            return FileNotFoundError(f"there is no image {path}")
+            return FileNotFoundError(f"there is no image {path}"), digest
 
     workers = min(8, os.cpu_count() or 1)
-    pending: deque[Future[Pixels | BrokenImage | FileNotFoundError]] = deque()
+    pending: deque[Future[_Outcome]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
         for path in paths:
             pending.append(pool.submit(outcome, path))
@@ -372,9 +383,9 @@ def _decode_in_order(
             yield pending.popleft().result()
 
 
-def _decode(path: Path, size: int, pillow: ModuleType, image_ops: ModuleType) -> Pixels:
+def _decode(file: BinaryIO, path: Path, size: int, pillow: ModuleType, image_ops: ModuleType) -> Pixels:
     try:
-        with pillow.open(path, formats=("JPEG", "PNG", "BMP", "WEBP")) as image:
+        with pillow.open(file, formats=("JPEG", "PNG", "BMP", "WEBP")) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise BrokenImage(f"{path} has {image.width}×{image.height} pixels, over {MAX_PIXELS // 10**6} million")
             if image.mode.startswith(("I", "F")):  # conversion would clip almost all of it to white

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from lzma import LZMAError
 from pathlib import Path
 
 ENDINGS = (".tar.xz", ".tar")
@@ -16,8 +17,13 @@ def unpacked(root: Path, name: str, into: Path) -> Path:
         packs = [root / f"{name}{ending}" for ending in ENDINGS if (root / f"{name}{ending}").exists()]
         if not packs:
             raise FileNotFoundError(f"there is no {name}.tar.xz in {root}: --data takes the folder of the packs")
-        folder.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(packs[0]) as archive:
-            archive.extractall(folder, filter="data")  # refuses members that would land elsewhere
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            with tarfile.open(packs[0]) as archive:
+                archive.extractall(folder, filter="data")  # refuses members that would land elsewhere
+        except tarfile.FilterError:
+            raise
+        except (tarfile.TarError, LZMAError, EOFError) as damage:
+            raise OSError(f"{packs[0]} is damaged or not whole: copy it again") from damage
         done.touch()
     return folder

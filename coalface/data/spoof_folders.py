@@ -54,7 +54,10 @@ class FolderDomains:
             self.read[name, size, frames] = {
                 part: read_clips(c, size, how, each=self.each) for part, c in clips.items()
             }
-        parts = dealt_out(self.read[name, size, frames], seed)
+        try:
+            parts = dealt_out(self.read[name, size, frames], seed)
+        except ValueError as few:
+            raise ValueError(f"{self.root / name}: {few}; it needs recordings of three people or more") from few
         if split not in parts:
             raise ValueError(f"{self.root / name} has no {split} recordings")
         return parts[split].to(device)

@@ -81,7 +81,8 @@ class Link(Grid):
             thread.start()
         while not self._server.started:
             if not self._threads[0].is_alive():
-                raise OSError("cannot listen there: the address is in use or not this machine's")
+                where = f"{self._server.config.host}:{self._server.config.port}"
+                raise OSError(f"cannot listen on {where}: the address is in use or not this machine's")
             time.sleep(0.01)
         return self
 

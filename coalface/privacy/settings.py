@@ -31,7 +31,10 @@ class DP:
 
     def __post_init__(self) -> None:
         if min(self.noise, self.group_noise, self.budget) < 0 or min(self.clip, self.group_clip) <= 0:
-            raise ValueError("dp.noise, group_noise and budget are at least 0, dp.clip and group_clip above 0")
+            raise ValueError(
+                "dp.noise, group_noise and budget are at least 0, dp.clip and group_clip above 0, not "
+                f"{self.noise:g}, {self.group_noise:g}, {self.budget:g}, {self.clip:g} and {self.group_clip:g}"
+            )
         if not 0 < self.delta < 1 or not 0 <= self.clip_quantile < 1:
             raise ValueError(f"dp.delta and clip_quantile are shares, not {self.delta} and {self.clip_quantile}")
         if self.budget and not self.noise:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from coalface import config, provenance, wire
-from coalface.config import ConfigError, Run
+from coalface.config import ConfigError, DetectionRun, Run
 from coalface.privacy.audits import audit as audits
 from coalface.privacy.audits.result import AuditResult
 from coalface.privacy.audits.view import MIN_COHORT
@@ -19,6 +19,7 @@ from coalface.recipes.audit import audit as audit_size
 from coalface.report.audit_page import write_audit_page
 from coalface.report.progress import Progress
 from coalface.store import write_atomically
+from coalface.verbs.given import read_config
 
 SETTINGS = "of the method's own run, as `coalface run` takes them; a finished run has its own"
 
@@ -58,7 +59,7 @@ def audit(options: argparse.Namespace, command: str) -> None:
     write_audit_page(out / "audit.html", report, shown)
     for result in results:
         mark = " " if result.at_chance else "!"
-        share = f"{100 * result.success:5.1f} % {result.interval}"
+        share = f"{100 * result.success:5.1f} % [{100 * result.interval.low:.1f}, {100 * result.interval.high:.1f}]"
         print(f"{mark} {result.attack:<28}{result.view:<17}{share}  luck {100 * result.chance:.1f} %")
     print(f"audit: {out / 'audit.html'}")
 
@@ -80,18 +81,23 @@ def _run(options: argparse.Namespace, folder: Path | None) -> Run:
     """The run whose rounds are played; what cannot be audited is refused before anything is done."""
     if options.rounds < 1 or options.noise <= 0 or options.inversions < 0 or options.iterations < 4:
         raise ConfigError(
-            "--rounds must be at least 1, --noise above 0, --inversions at least 0, --iterations at least 4"
+            "--rounds must be at least 1, --noise above 0, --inversions at least 0, --iterations at least 4, not "
+            f"{options.rounds}, {options.noise:g}, {options.inversions} and {options.iterations}"
         )
+    detects = f"{options.what} detects attacks: audits are of methods that recognise faces"
+    run: Run | DetectionRun
     if folder is None:
         method = config.method_named(options.what)()
         if method.world != "faces":
-            raise ConfigError(f"{options.what} detects attacks: audits are of methods that recognise faces")
+            raise ConfigError(detects)
         own = audit_size(method, options.seed, options.rounds)
         run = config.override(own, options.set)
     elif options.set:
         raise ConfigError("--set is for a method; a finished run has its own settings")
     else:
-        run = config.from_json(Run, json.loads((folder / "config.json").read_text()))
+        run = read_config(folder / "config.json")
+    if isinstance(run, DetectionRun):
+        raise ConfigError(detects)
     if run.data.identities_each > 1:
         raise ConfigError(f"audits are for one person per client: data.identities_each is {run.data.identities_each}")
     if "backbone" not in {row.field for row in wire.disclosure(run.method.types.upload)}:

@@ -17,6 +17,7 @@ from coalface.data.faces import list_photos, read_folder, read_images
 from coalface.data.faceset import FaceSet
 from coalface.data.pair_bin import read_bin
 from coalface.evaluation import embed
+from coalface.metrics.rates import allowed_false_matches
 from coalface.models import networks
 from coalface.models.checkpoints import load_weights
 from coalface.models.net import Net, Weights
@@ -112,8 +113,11 @@ def _pair_list(options: argparse.Namespace) -> pair_lists.PairList:
 def _photographs(options: argparse.Namespace, size: int, progress: Progress) -> FaceSet:
     """Everybody in a folder of whom there are two photographs, which make a pair."""
     folder = folder_of(options.data)
-    images = sum(len(files) for files in list_photos(folder).values() if len(files) > 1)
-    with progress.stage("decoding", total=images) as stage:
+    each = [len(files) for files in list_photos(folder).values() if len(files) > 1]
+    if len(each) > 1:
+        for target in options.fmr:  # refused now, and not after all of them were decoded
+            allowed_false_matches(target, (sum(each) ** 2 - sum(images**2 for images in each)) // 2)
+    with progress.stage("decoding", total=sum(each)) as stage:
         told = lambda done, _: stage.advance(done - stage.done)  # noqa: E731
         return read_folder(folder, size, min_images=2, skip_broken=options.skip_broken, progress=told).faces
 

@@ -26,8 +26,12 @@ def needs_deploy() -> None:
 
 
 def log_to(name: str, file: Path | None, quiet: bool) -> None:
-    """Our log to the terminal and to a file; of Flower's, warnings and errors go along, where it speaks at all."""
-    handlers: list[logging.Handler] = [] if quiet else [logging.StreamHandler(sys.stderr)]
+    """Our log to the terminal and to a file; of Flower's, warnings and errors go along, where it speaks at all.
+
+    What NAME.terminal says stays out of the file: it may name people.
+    """
+    terminal: logging.Handler = logging.NullHandler() if quiet else logging.StreamHandler(sys.stderr)
+    handlers = [terminal]
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         handlers.append(logging.FileHandler(file))
@@ -37,3 +41,5 @@ def log_to(name: str, file: Path | None, quiet: bool) -> None:
         logger.handlers = list(handlers)
         logger.setLevel(level)
         logger.propagate = False
+    spoken = logging.getLogger(f"{name}.terminal")
+    spoken.handlers, spoken.propagate = [terminal], False

@@ -24,7 +24,7 @@ def read_config(file: Path) -> Run | DetectionRun:
     """The settings in a file."""
     try:
         values = json.loads(file.read_text())
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # of JSON, or of UTF-8
         raise ConfigError(f"{file} is not JSON: {error}") from error
     return config.run_from_json(values)
 

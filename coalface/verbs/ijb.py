@@ -24,6 +24,7 @@ from coalface.data.template_lists import (
 from coalface.evaluation import embed
 from coalface.models.net import Net, Weights
 from coalface.protocols.templates import Templates, pool, search_both, verify_templates
+from coalface.report.progress import Progress
 
 TEACH = "--compare makes 1:1; --gallery and --probes make 1:N; the files are those of IJB-A, IJB-B and IJB-C."
 BLOCK = 1024  # images read at a time: IJB-C has 469,375
@@ -36,27 +37,37 @@ def ijb(options: argparse.Namespace, net: Net, weights: Weights, head: Tensor | 
     if (options.gallery is None) != (options.probes is None):
         raise ConfigError("1:N needs both --gallery and --probes")
     listed = read_metadata_images(options.media) if options.media.suffix == ".csv" else read_media(options.media)
-    templates = pooled(net, weights, head, listed, options.images)
+    # Every list is read before the images, which may take hours.
+    people = read_subjects(options.subjects) if options.subjects else None
+    compared = read_comparisons(options.compare) if options.compare else None
+    galleries: list[Subjects] = [read_subjects(file) for file in options.gallery or ()]
+    probes = read_subjects(options.probes) if options.probes else None
+    with Progress(quiet=options.quiet) as progress:
+        templates = pooled(net, weights, head, listed, options.images, progress)
     found: dict[str, Any] = {"images": len(listed.images), "templates": len(templates.numbers)}
-    if options.compare is not None:
-        people = read_subjects(options.subjects) if options.subjects else None
-        one = verify_templates(templates, read_comparisons(options.compare), options.fmr, people)
+    if compared is not None:
+        one = verify_templates(templates, compared, options.fmr, people)
         points = [{**asdict(point), "tar": point.tar} for point in one.at_fmr]
         found["verification"] = {**asdict(one), "at_fmr": points}
-    if options.gallery is not None:
-        galleries: list[Subjects] = [read_subjects(file) for file in options.gallery]
-        means, each = search_both(templates, galleries, read_subjects(options.probes), options.fpir)
+    if probes is not None:
+        means, each = search_both(templates, galleries, probes, options.fpir)
         found["identification"] = {"tpir": list(means), "galleries": [asdict(one) for one in each]}
     print(json.dumps(found, indent=2) if options.json else "\n".join(_lines(found, options.fpir)))
 
 
-def pooled(net: Net, weights: Weights, head: Tensor | None, listed: MediaList, images: Path) -> Templates:
+def pooled(
+    net: Net, weights: Weights, head: Tensor | None, listed: MediaList, images: Path, progress: Progress
+) -> Templates:
     """The templates of a list, its images read in blocks."""
     assert net.size is not None  # every recognition model has one
     paths = [images / name for name in listed.images]
-    blocks = [paths[first : first + BLOCK] for first in range(0, len(paths), BLOCK)]
-    features = torch.cat([embed(net, weights, read_images(block, net.size[0]), head=head).cpu() for block in blocks])
-    return pool(features, listed)
+    features = []
+    with progress.stage("embedding", total=len(paths)) as stage:
+        for first in range(0, len(paths), BLOCK):
+            block = read_images(paths[first : first + BLOCK], net.size[0])
+            features.append(embed(net, weights, block, head=head).cpu())
+            stage.advance(len(block))
+    return pool(torch.cat(features), listed)
 
 
 def _lines(found: dict[str, Any], fpirs: list[float]) -> list[str]:

@@ -14,6 +14,8 @@ from typing import Any
 from coalface.config import ConfigError
 from coalface.verbs.extra import needs_deploy
 
+LONGEST = 36_500  # days; a certificate's last day must be a date
+
 CLIENT = """\
 name = {name}
 server = {server}
@@ -50,16 +52,21 @@ def keys(options: argparse.Namespace, command: str) -> None:
         raise ConfigError(f"{options.out} is not empty, and keys are not overwritten: choose another --out")
     if len(set(options.clients)) < len(options.clients):
         raise ConfigError("two clients have the same name")
-    if options.days < 1:
-        raise ConfigError(f"--days is how long certificates are good for, at least 1, not {options.days}")
-    host = options.server.rpartition(":")[0]
-    if not host:
+    if not 1 <= options.days <= LONGEST:
+        raise ConfigError(f"--days is how long certificates are good for, from 1 to {LONGEST:,}, not {options.days}")
+    if options.identities < 1:
+        raise ConfigError(f"--identities is how many people each client holds, at least 1, not {options.identities}")
+    host, _, port = options.server.rpartition(":")
+    if not (host and host.isascii() and port.isdecimal() and int(port) < 1 << 16):
         raise ConfigError(f"--server is HOST:PORT, not {options.server!r}")
-    certify(options.out / "server", host, options.days)
-    entries, members = [], b""
     for name in options.clients:
         if not name.replace("-", "").replace("_", "").isalnum():
             raise ConfigError(f"a client's name is made of letters, digits, - and _, not {name!r}")
+        if name.lower() == "server":
+            raise ConfigError(f"{name!r} is the server's own folder, with the CA's key: choose another name")
+    certify(options.out / "server", host, options.days)
+    entries, members = [], b""
+    for name in options.clients:
         folder = options.out / name
         public = key_pair(folder / "client.key")
         (folder / "ca.crt").write_bytes((options.out / "server" / "ca.crt").read_bytes())

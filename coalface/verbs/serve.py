@@ -5,19 +5,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from coalface.allocator import give_memory_back
-from coalface.config import ConfigError, DetectionRun, Run, method_name, to_json
+from coalface.config import ConfigError, DetectionRun, Run, method_name
 from coalface.detection import Detection
 from coalface.experiment import Experiment
 from coalface.registry import Clients, Tls
 from coalface.report.progress import Progress
 from coalface.verbs.extra import log_to, needs_deploy
+from coalface.verbs.given import read_config
 
 
 def serve(run: Run | DetectionRun, options: argparse.Namespace, command: str, device: torch.device) -> dict[str, Any]:
@@ -28,11 +28,15 @@ def serve(run: Run | DetectionRun, options: argparse.Namespace, command: str, de
 
     refuse_what_is_not_served(run)
     host, _, port = options.listen.rpartition(":")
-    if not (host and port.isdigit()):
+    if not (host and port.isdecimal() and int(port) < 1 << 16):
         raise ConfigError(f"--listen is HOST:PORT, not {options.listen!r}")
+    if options.in_flight < 1 or options.patience < 0:
+        raise ConfigError(
+            f"--in-flight is at least 1 and --patience at least 0, not {options.in_flight} and {options.patience:g}"
+        )
     clients, tls = Clients.read(options.clients), Tls.of(options.tls_dir)
     before = options.out / "config.json"
-    if before.exists() and json.loads(before.read_text()) != to_json(run):
+    if before.exists() and read_config(before) != run:
         raise ConfigError(f"{options.out} holds a run with other settings: choose another --out, or serve {before}")
     give_memory_back()
     log_to("coalface.server", options.out / "server.log", options.quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import torch
 from torch.func import vmap
 
 from coalface import seeding, tree
+from coalface.algorithms import METHODS
 from coalface.data.population import Population
 from coalface.federation import Rounds
 from coalface.local import Batch
 from coalface.models.net import Net, Weights
 from coalface.normalisation import moved, next_step
-from tests.conftest import small_run
+from tests.conftest import noise_population, small_run
 
 
 @pytest.mark.parametrize("name", ["fedaws", "fedface", "feduv", "fedfv", "random_targets"])
@@ -68,3 +70,15 @@ def test_the_server_moves_by_the_step_that_it_remembers(
     for path, leaf in tree.leaves(after.backbone).items():
         torch.testing.assert_close(leaf, tree.leaves(expected)[path])
     assert run.method.momentum and any(leaf.any() for leaf in after.last_step.parameters.values())
+
+
+@pytest.mark.parametrize("name", ["fedavg/private-head", "fedprox/private-head", "centralised"])
+def test_who_would_learn_nothing_hears_so(name: str) -> None:
+    """The softmax of one class is 1. Central training has everybody's classes."""
+    method = METHODS[name]()
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        method.check(noise_population(clients=3, identities_each=2))
+        assert not heard
+        method.check(noise_population(clients=3, identities_each=1))
+    assert [("nothing will be learnt" in str(warning.message)) for warning in heard] == [True] * (name != "centralised")

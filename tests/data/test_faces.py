@@ -139,6 +139,7 @@ def test_cache_is_made_once_and_used_again(root: Path, tmp_path: Path, monkeypat
     assert made == [".json", ".u8"]
     monkeypatch.setattr(faces_module, "_decode", None)  # decoding again would fail
     again = read_folder(root, 4, cache=tmp_path / "cache")
+    assert plain.files == first.files == again.files
     assert torch.equal(plain.faces.images, again.faces.images)
     assert torch.equal(plain.faces.offsets, again.faces.offsets)
     assert again.names.number("c") == 2

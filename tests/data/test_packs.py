@@ -34,3 +34,14 @@ def test_a_pack_that_reaches_outside_is_refused(tmp_path: Path) -> None:
 def test_a_pack_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no set.tar.xz in"):
         unpacked(tmp_path, "set", tmp_path)
+
+
+def test_a_pack_that_is_not_whole_is_named_and_nobody_else_reads_one(tmp_path: Path) -> None:
+    pack(tmp_path / "set.tar.xz", "set/one.txt")
+    whole = (tmp_path / "set.tar.xz").read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"junk"):
+        (tmp_path / "set.tar.xz").write_bytes(damaged)
+        with pytest.raises(OSError, match="set.tar.xz is damaged or not whole: copy it again"):
+            unpacked(tmp_path, "set", tmp_path / "cache")
+    (tmp_path / "set.tar.xz").write_bytes(whole)
+    assert unpacked(tmp_path, "set", tmp_path / "cache").stat().st_mode & 0o077 == 0

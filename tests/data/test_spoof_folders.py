@@ -51,6 +51,11 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         read(tmp_path, "A", "train")
     with pytest.raises(FileNotFoundError, match="no domain 'B'"):
         read(tmp_path, "B", "train")
+    for person in range(2):
+        still(tmp_path / f"C/live/{person}/1.png", 1)
+        still(tmp_path / f"C/print/{person}/1.png", 2)
+    with pytest.raises(ValueError, match="/C: cannot hold out .* of 1 subjects; it needs recordings of three people"):
+        read(tmp_path, "C", "train")
 
 
 def test_a_run_on_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

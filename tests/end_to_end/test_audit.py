@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from coalface.cli import main
+from coalface.config import to_json
 from coalface.privacy.audits import audit as audits
+from coalface.recipes.detection import detection
 
 SMALL = [
     f"--set={setting}"
@@ -66,7 +68,7 @@ def test_a_run_is_audited_and_not_touched(tmp_path: Path) -> None:
         (["audit", "fedfaze"], "did you mean fedface?"),
         (["audit", "fedpad", "--rounds", "2"], "fedpad detects attacks: audits are of methods that recognise faces"),
         (["audit", "local_only"], "there is nothing to attack"),
-        (["audit", "fedface", "--noise", "0"], "--noise above 0"),
+        (["audit", "fedface", "--noise", "0"], "not 20, 0, 4 and 150"),
         (["audit", "fedface", *SMALL, "--set", "data.clients=8"], "16 clients or more"),
         (["audit", "fedface", *SMALL, "--set", "data.identities_each=2"], "one person per client"),
     ],
@@ -75,3 +77,9 @@ def test_bad_requests_get_one_line(arguments: list[str], says: str, capfd: pytes
     assert main([*arguments, "--quiet"]) == 2
     lines = [line for line in capfd.readouterr().err.splitlines() if line]
     assert len(lines) == 1 and says in lines[0]
+
+
+def test_a_run_that_detects_attacks_is_not_audited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(to_json(detection())))
+    assert main(["audit", str(tmp_path)]) == 2
+    assert "detects attacks: audits are of methods that recognise faces" in capsys.readouterr().err

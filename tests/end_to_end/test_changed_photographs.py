@@ -22,7 +22,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     photos = make_photos(home / "photos", identities=40, each=4)
     settings = small("data.public=8", "rounds.rounds=1", "training.batch=0")
     out = home / "run"
-    assert main(["run", "fedavg/private-head", *settings, "--data", str(photos), "--out", str(out), "--quiet"]) == 0
+    assert main(["run", "fedavg/positive-only", *settings, "--data", str(photos), "--out", str(out), "--quiet"]) == 0
     return photos, out
 
 
@@ -51,7 +51,13 @@ def one_photograph_replaced(photos: Path) -> None:
         file.write(b"0")
 
 
+def one_photograph_replaced_by_one_of_its_size(photos: Path) -> None:
+    small, *_, large = sorted(photos.rglob("*.jpg"), key=lambda file: file.stat().st_size)
+    large.write_bytes(small.read_bytes().ljust(large.stat().st_size, b"0"))  # a decoder stops before the filling
+
+
 CHANGES = [one_person_more, one_person_renamed, one_photograph_less, one_photograph_more, one_photograph_replaced]
+CHANGES += [one_photograph_replaced_by_one_of_its_size]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -93,10 +99,11 @@ def test_without_a_hash_roles_are_compared(begun: Folders, tmp_path: Path, capsy
 
 
 def test_a_folder_in_which_somebody_is_at_work_is_left_alone(
-    begun: Folders, capsys: pytest.CaptureFixture[str]
+    begun: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, out = begun
     before = contents(out)
+    monkeypatch.setattr("coalface.data.world.read_folder", lambda *_, **__: pytest.fail("that may take minutes"))
     with alone(out):
         assert main(["resume", str(out), "--quiet"]) == 2
     assert "another process is at work in" in capsys.readouterr().err

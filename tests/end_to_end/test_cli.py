@@ -49,6 +49,15 @@ def test_a_run_can_be_evaluated_on_photographs(
     assert json.loads(capsys.readouterr().out)["pairs"] == 200
 
 
+def test_a_rate_that_the_photographs_cannot_carry_is_refused_before_they_are_decoded(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = make_photos(tmp_path / "photos", identities=5, each=2)
+    monkeypatch.setattr("coalface.verbs.evaluate.read_folder", lambda *_, **__: pytest.fail("that may take minutes"))
+    assert main(["eval", str(finished), "--data", str(photos), "--fmr", "0.1", "1e-3", "--quiet"]) == 2
+    assert "needs at least 1,000 impostor pairs, got 40" in capsys.readouterr().err  # 5 · 4 / 2 · 2 · 2
+
+
 def test_a_run_on_photographs_shows_no_face(tmp_path: Path) -> None:
     photos = make_photos(tmp_path / "photos", identities=40, each=4)
     settings = small("data.public=8", "rounds.rounds=1", "training.batch=0")
@@ -59,6 +68,12 @@ def test_a_run_on_photographs_shows_no_face(tmp_path: Path) -> None:
     assert str(tmp_path) not in shared and "--data PHOTOS" in shared
     written = "".join(p.read_text() for p in (tmp_path / "run").glob("*.json*")) + page
     assert "somebody" not in written.replace(str(photos), "")  # identities are numbers; the folder's names stay outside
+
+
+def test_a_folder_called_synthetic_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_photos(tmp_path / "synthetic", identities=3, each=2)
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "demo", "--data", "synthetic", "--out", "run", *small()]) == 2  # three people are too few
 
 
 def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,14 +111,18 @@ def test_list_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["eval", "FILE", "--data", "FEW"], "--model"),
         (["eval", "FILE", "--data", "FEW", "--model", "resnet18"], "networks for faces are feduv_cnn, "),
         (["eval", "FEW", "--data", "FEW"], "holds no run"),
+        (["run", "fedface", "--out", "OUT", *small("privacy.dp.clip=0")], "above 0, not 0, 0, 0, 0 and 1"),
         (["eval", "UNFINISHED", "--data", "FEW"], "is not finished: coalface resume "),
         (["pairs", "ENOUGH", "--count", "20", "--out", "FEW"], "is a folder: try "),
         (
             ["run", "demo", "--data", "ENOUGH", "--set", "data.cache=FILE", "--out", "OUT", *small()],
             "is a file: choose a folder",
         ),
+        (["run", "demo", "--out", "FILE", *small()], "FILE is a file: --out is a folder"),
         (["run", "demo", "--out", "OUT", *small("data.pairs=2000")], "data.pairs"),
+        (["run", "demo", "--out", "OUT", *small("data.clients=100000000000000")], "memory here: you tried to"),
         (["run", "fedpad", "--set", "width=0", "--out", "OUT"], "width is the channels"),
+        (["demo", "--seeds", "1", "2", "1", "--out", "OUT"], "--seeds 1 2 1: the same seed twice"),
         (["dance"], "invalid choice: 'dance'"),
     ],
 )

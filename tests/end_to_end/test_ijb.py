@@ -66,3 +66,18 @@ def test_what_is_missing_is_named(finished: Path, toy: Path, capsys: pytest.Capt
     assert "add --compare FILE for 1:1" in capsys.readouterr().err
     assert main(arguments(finished, toy, "--gallery", str(toy / "g1.csv"))) == 2
     assert "both --gallery and --probes" in capsys.readouterr().err
+
+
+def test_lists_are_read_before_images(
+    finished: Path, toy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coalface.verbs.ijb.read_images", lambda *_: pytest.fail("that may take hours"))
+    for asked in (["--compare", "MISSING"], ["--gallery", f"{toy}/g1.csv", "--probes", "MISSING"]):
+        assert main(arguments(finished, toy, *asked)) == 2
+        assert "'MISSING'" in capsys.readouterr().err
+
+
+def test_images_are_counted_as_they_are_read(finished: Path, toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = [argument for argument in arguments(finished, toy) if argument != "--quiet"]
+    assert main([*shown, "--compare", f"{toy}/pairs.txt", "--fmr", "0.25"]) == 0
+    assert "embedding 11/11" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import resource
 import socket
 import ssl
@@ -22,6 +23,7 @@ pytest.importorskip("flwr")
 
 import httpx
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
 
 from coalface import wire
 from coalface.allocator import give_memory_back
@@ -34,9 +36,10 @@ from coalface.federation import Rounds
 from coalface.local import Training
 from coalface.offer import DECLINED, Declined
 from coalface.participant import Participant
-from coalface.registry import Limits
+from coalface.registry import Limits, Tls
 from coalface.store import own_secret
 from coalface.terms import PROTOCOL, NoiseTerms, SecureTerms, Terms
+from coalface.verbs.extra import log_to
 from coalface.verbs.keys import certify, key_pair
 from tests.conftest import noise_population
 from tests.engines.flower_world import Deployed, Nodes, nodes, tampered
@@ -142,6 +145,16 @@ def test_strangers_are_refused_and_logged(three: Nodes, tmp_path: Path) -> None:
     three.stop("client2")
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # so uvicorn says it
+def test_an_address_in_use_is_named(three: Nodes) -> None:
+    ours = TaskIdentity.task_id, TaskIdentity.run_id  # the process's, which the next link makes its own
+    try:
+        with pytest.raises(OSError, match=f"cannot listen on localhost:{three.port}"):
+            flower_link.Link("localhost", three.port, Tls.of(three.folder / "server"), []).__enter__()
+    finally:
+        TaskIdentity.task_id, TaskIdentity.run_id = ours
+
+
 def test_a_slow_client_is_late_and_its_upload_is_not_mixed_into_a_later_round(three: Nodes, tmp_path: Path) -> None:
     honest = Participant(three.client("client2"), CPU)
     seen: list[int] = []
@@ -234,12 +247,47 @@ def test_another_number_of_people_than_was_agreed_is_told(three: Nodes, tmp_path
         participant.collect(terms(method=method_named("centralised")(), identities=2, classes=4))
 
 
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_broken_photograph_is_named_on_the_terminal_alone(
+    quiet: bool,
+    three: Nodes,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its folder is called after a person, and a log is kept, copied and sent to those who help."""
+    for name in ("coalface.client", "coalface.client.terminal", "flwr"):  # as they were, for the tests after this one
+        logger = logging.getLogger(name)
+        for what in ("handlers", "level", "propagate"):
+            monkeypatch.setattr(logger, what, getattr(logger, what))
+    (tmp_path / "data" / "somebody").mkdir(parents=True)
+    (tmp_path / "data" / "somebody" / "broken.jpg").write_bytes(b"broken")
+    participant = Participant(three.client("client2", data=str(tmp_path / "data"), state=str(tmp_path)), CPU)
+    log_to("coalface.client", tmp_path / "client.log", quiet)
+    with pytest.raises(Declined, match="photographs"):
+        participant.collect(terms(method=method_named("centralised")()))
+    logged = (tmp_path / "client.log").read_text()
+    assert "data of client.toml cannot be used" in logged and "somebody" not in logged and "broken" not in logged
+    assert ("somebody/broken.jpg" in capsys.readouterr().err) is not quiet
+
+
 def test_a_broadcast_that_is_not_the_methods_is_refused(three: Nodes, tmp_path: Path) -> None:
     participant = Participant(three.client("client2", state=str(tmp_path)), CPU)
     with pytest.raises(Declined, match="broadcast"):
         participant.train(terms(), "f", 1, [], b"\x00" * 100)
     with pytest.raises(Declined, match="terms"):
         participant.train(terms(), "../../etc", 1, [], b"")
+    with pytest.raises(Declined, match="terms"):
+        participant.train(terms(), "f" * 1000, 1, [], b"")  # no disk has a folder of this name
+
+
+def test_what_a_server_writes_does_not_fill_a_log(
+    three: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    participant = Participant(three.client("client2", state=str(tmp_path)), CPU)
+    with pytest.raises(Declined, match="terms"):
+        participant.train(terms(model="m" * 100_000), "f", 1, [], b"")
+    assert "the terms are refused" in caplog.text and len(caplog.text) < 1000
 
 
 def test_another_public_set_than_the_federations_is_told(three: Nodes, tmp_path: Path) -> None:

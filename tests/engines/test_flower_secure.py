@@ -21,14 +21,14 @@ from coalface.engines.flower_messages import TRAIN, Answer, Call, pack, unpack
 from coalface.engines.flower_node import Handler
 from coalface.federation import QuorumError, Rounds
 from coalface.local import Training
-from coalface.offer import DECLINED
+from coalface.offer import DECLINED, Declined
 from coalface.participant import Participant
 from coalface.privacy.secagg.messages import Advertisement, Opening, Roster, Survivors, decode, encode
 from coalface.privacy.secagg.node_keys import EcdsaKey
 from coalface.privacy.secagg.rules import Refusal, Rules
 from coalface.privacy.secure_sum import SecureSums
 from coalface.privacy.settings import Privacy
-from coalface.registry import Insisted
+from coalface.registry import Insisted, Limits
 from coalface.secure_participant import SecureParticipant
 from coalface.terms import PROTOCOL, SecureTerms, Terms
 from coalface.verbs.keys import key_pair
@@ -250,6 +250,16 @@ def test_a_server_cannot_give_a_client_anothers_number(six: Nodes, tmp_path: Pat
     client = SecureParticipant(six.client("client0"))
     with pytest.raises(Refusal, match="not number 1"):
         client.advertise(terms(1), tmp_path, encode(Opening(b"s" * 32, 6, (), ())))
+
+
+def test_the_steps_of_a_secure_sum_are_within_limits_too(six: Nodes, tmp_path: Path) -> None:
+    """Some hundred bytes each: a server that asks for them again and again is paid from the same purse."""
+    client = six.client("client0", state=str(tmp_path), limits=Limits(megabytes=0.001))
+    participant, opening, sent = Participant(client, CPU), encode(Opening(b"s" * 32, 6, (), ())), 0
+    with pytest.raises(Declined, match="limit"):
+        for _ in range(100):
+            sent += len(participant.take_step("advertise", terms(0).to_json(), "f", opening))
+    assert 0 < sent <= 1000
 
 
 def test_a_server_cannot_ask_for_less_than_the_client_insists_on(six: Nodes, tmp_path: Path) -> None:
