@@ -5,9 +5,9 @@
 
 Every method of faces that the stacked engine takes, on noise: one step; several with momentum and weight decay, by the
 quickest ways to a convolution and each model apart; Adam; clients with unequal numbers of images; faces that stay on
-the host. After two rounds
-the servers and the clients' private states must be the same but for the order of sums, or the command fails. A GPU then
-records what it runs: the CPU's contract tests (tests/contract/test_engines.py) do not see that.
+the host. After two rounds the servers and the clients' private states must be the same but for the order of sums, or
+the command fails. A GPU then records what it runs: the CPU's contract tests (tests/contract/test_engines.py) do not see
+that.
 
 Where they are further apart, `sequential` is run again from weights that are off by one rounding error: FedFS under
 Adam begins where its gradient is zero, so that its first step is rounding error made large, by any engine.
