@@ -24,6 +24,7 @@ from coalface.federation import Federation, Rounds
 from coalface.gathering import Sums
 from coalface.local import Training
 from coalface.method import Method
+from coalface.models.feduv_cnn import feduv_cnn
 from coalface.models.net import Net
 from coalface.store import Stage
 
@@ -55,6 +56,11 @@ def tiny_deep(embedding: int = 8, size: int = 16) -> nn.Module:
     )  # fmt: skip
 
 
+def tiny_pools(embedding: int = 8, size: int = 16) -> nn.Module:
+    """Convolutions, pools and group norm."""
+    return feduv_cnn(embedding, size, pools=(2, 2), channels=(4, 6))
+
+
 @pytest.fixture(autouse=True)
 def small_and_steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The tiny networks are in the table; tests compute on one thread, so that bits repeat, and no disk is too slow."""
@@ -62,6 +68,7 @@ def small_and_steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(models.MODELS, "tiny", tiny)
     monkeypatch.setitem(models.MODELS, "tiny_bn", tiny_bn)
     monkeypatch.setitem(models.MODELS, "tiny_deep", tiny_deep)
+    monkeypatch.setitem(models.MODELS, "tiny_pools", tiny_pools)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

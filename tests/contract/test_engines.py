@@ -140,14 +140,15 @@ def test_several_steps_stacked_equal_sequential(
 
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("way", ["apart", "grouped", "turned", "product"])
+@pytest.mark.parametrize("net_name", ["tiny_deep", "tiny_pools"])
 @pytest.mark.parametrize("name", ["fedface", "fedfr", "local_only"])
 def test_every_way_to_a_convolution_trains_alike(
-    name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, net_name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take(way, monkeypatch)
     method = method_named(name)()
     people = replace(noise_population(identities_each=1 if method.one_identity else 2), images_each=COUNTS)
-    assert_equal(method, Net("tiny_deep", embedding=8, size=16), people, tmp_path, STEPS, ALL, EXACT)
+    assert_equal(method, Net(net_name, embedding=8, size=16), people, tmp_path, STEPS, ALL, EXACT)
 
 
 @pytest.mark.usefixtures("float64")
