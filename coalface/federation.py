@@ -191,9 +191,13 @@ def _is_evaluated(round_: int, rules: Rounds) -> bool:
 def _under_quorum(rules: Rounds, rows: list[ClientRecord]) -> str:
     troubles = Counter(row.outcome for row in rows if row.outcome != "counted").most_common(1)
     most = "".join(f" ({times} of {len(rows)}: {outcome})" for outcome, times in troubles)
-    return (
-        f"under {rules.quorum:.0%} of its cohort counted{most}; mend that, lower rounds.quorum or raise rounds.deadline"
+    diverged = any(outcome.endswith(wire.NOT_FINITE) for outcome, _ in troubles)
+    remedy = (
+        "training has diverged: start again with a lower training.rate"
+        if diverged
+        else "mend that, lower rounds.quorum or raise rounds.deadline"
     )
+    return f"under {rules.quorum:.0%} of its cohort counted{most}; {remedy}"
 
 
 def _row(task: Task, reply: Reply, outcome: str) -> ClientRecord:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from coalface.config import ConfigError, from_json
 from coalface.offer import Declined
 from coalface.registry import Limits
 from coalface.store import write_atomically
@@ -34,6 +35,7 @@ class Purse:
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.file = folder / "spent.json"
         self.limits = limits
+        self.spent()  # a damaged file is told before anybody calls
 
     def check(self) -> Spent:
         """What will have been spent once another round has begun; Declined if that is more than is allowed."""
@@ -72,7 +74,16 @@ class Purse:
 
     def spent(self) -> Spent:
         """So far."""
-        return Spent(**json.loads(self.file.read_text())) if self.file.exists() else Spent()
+        if not self.file.exists():
+            return Spent()
+        try:
+            spent: Spent = from_json(Spent, json.loads(self.file.read_text()))
+            if min(vars(spent).values()) < 0:
+                raise ValueError("less than nothing was spent")
+        except ValueError as damage:
+            remedy = "write what was spent into it, or remove it to begin at nothing"
+            raise ConfigError(f"{self.file} is damaged ({damage}): {remedy}") from damage
+        return spent
 
     def _write(self, spent: Spent) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)

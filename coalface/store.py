@@ -239,7 +239,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Turn a full or unwritable disk into one line that names the remedy; the last checkpoint stays intact."""
+    """Turn a full or unwritable disk into one line that names the remedy; a last checkpoint stays intact."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
@@ -251,9 +251,9 @@ def explained(folder: Path) -> Iterator[None]:
             errno.ENOTDIR: "it is not a folder: choose another --out",
         }
         remedy = remedies.get(_number_of(error), str(error))
-        raise StoreError(
-            f"cannot write to {folder}: {remedy}. The last checkpoint is intact; continue with `coalface resume`"
-        ) from error
+        begun = any(folder.glob("**/checkpoints/*/manifest.json"))
+        going_on = ". The last checkpoint is intact; continue with `coalface resume`" if begun else ""
+        raise StoreError(f"cannot write to {folder}: {remedy}{going_on}") from error
 
 
 def _number_of(error: OSError | sqlite3.Error) -> int:

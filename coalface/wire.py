@@ -76,6 +76,9 @@ class Private:
 Known = dict[str, tuple[Any, float]]  # field -> the last value that was found good, and its squared norm
 
 
+NOT_FINITE = "is not finite"  # how the refusal of what training that diverges makes ends
+
+
 class Refused(ValueError):
     """A message that is not what it must be; the text is the reason, fit for the ledger."""
 
@@ -223,7 +226,7 @@ def _checked(field: str, value: Any, expected: Any, squared: float | None) -> fl
     total = _squared_norm(flat) if squared is None else squared
     if not total < float("inf"):
         bad = [name for name, leaf in flat.items() if leaf.is_floating_point() and not leaf.isfinite().all()]
-        raise Refused(f"{bad[0] if bad else field} is not finite")
+        raise Refused(f"{bad[0] if bad else field} {NOT_FINITE}")
     return total
 
 

@@ -118,6 +118,15 @@ def test_a_round_under_quorum_is_void_recorded_and_repeated(run: SmallRun) -> No
     ]
 
 
+def test_a_round_that_is_void_because_training_diverges_says_so(run: SmallRun) -> None:
+    def mangle(task: Task, reply: Reply) -> Reply:
+        return replace(reply, upload=replace(reply.upload, head=reply.upload.head * torch.inf))
+
+    run.engine = Mangled(run.engine, mangle)  # type: ignore[assignment]
+    with pytest.raises(QuorumError, match=r"is not finite\); training has diverged: start again with a lower"):
+        run.run(Rounds(rounds=1, attempts=1))
+
+
 def test_a_void_round_changes_nothing(net: Net, population: Population, tmp_path: Path) -> None:
     """Neither the server's state nor what clients keep: the repeat starts as if the void round had never been."""
     disturbed = small_run("fedavg/private-head", net, population, tmp_path / "a")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from coalface.config import ConfigError
 from coalface.offer import Declined
 from coalface.registry import Limits
 from coalface.spending import Purse
@@ -50,3 +51,10 @@ def test_minutes_are_spent_by_a_round_that_fails(tmp_path: Path, monkeypatch: py
     assert purse.spent().minutes == 1.5
     with pytest.raises(Declined, match="limit"):
         purse.check()
+
+
+@pytest.mark.parametrize("damage", ['{"rounds": 3, "minu', '{"rounds": -3}', '{"minutes": NaN}', "[]"])
+def test_a_damaged_count_is_told_before_anybody_calls(damage: str, tmp_path: Path) -> None:
+    (tmp_path / "spent.json").write_text(damage)
+    with pytest.raises(ConfigError, match=r"spent\.json is damaged \(.+remove it to begin at nothing"):
+        Purse(tmp_path, Limits(rounds=2))

@@ -188,7 +188,7 @@ def test_a_full_disk_under_private_states(finished: SmallRun) -> None:
 
 def test_an_output_that_is_a_file_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match="cannot write to .*not a folder: choose another --out"):
+    with pytest.raises(StoreError, match=r"cannot write to .*not a folder: choose another --out$"):
         Stage(tmp_path / "file" / "run", dict, None, "x", torch.device("cpu"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from coalface import cli
+from coalface import __main__, cli
 from coalface.cli import main
 from coalface.config import Run, to_json
 from tests.end_to_end.conftest import coalface, command, environment, small
@@ -254,6 +255,18 @@ def test_after_an_interruption_it_says_how_to_go_on(
     assert capsys.readouterr().err == f"coalface: stopped; continue with `coalface resume {folder}`\n"
     assert main(["demo", "--out", str(folder)]) == 130
     assert capsys.readouterr().err == "coalface: stopped; the same command goes on where it stopped\n"
+
+
+def test_an_interruption_while_it_loads(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str, *others: object) -> object:
+        if name == "coalface.cli":
+            raise KeyboardInterrupt
+        return load(name, *others)
+
+    load = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    assert __main__.command() == 130
+    assert capsys.readouterr().err == "coalface: stopped\n"
 
 
 @pytest.mark.parametrize("given", [["--data", "./photos/"], ["--data=photos"], ["--set", "data.source=photos"]])
