@@ -1,7 +1,7 @@
 """Whether the engines agree on a GPU, where CI has none: the largest difference to `sequential`, in double precision.
 
     python benchmarks/engines_agree.py --device cuda
-    python benchmarks/engines_agree.py --collect part1 part2   # the results of several processes as one
+    python benchmarks/engines_agree.py --device cuda --processes 8    # eight methods at a time
 
 Every method of faces that the stacked engine takes, on noise: one step; several with momentum and weight decay, by the
 quickest ways to a convolution and each model apart; Adam; clients with unequal numbers of images; faces that stay on
@@ -17,8 +17,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,37 +126,58 @@ def largest(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> float
     return max(float((leaf.double() - two[path].double()).abs().max()) for path, leaf in one.items() if leaf.numel())
 
 
+def row_of(name: str, forms: Sequence[str], device: torch.device) -> dict[str, Any]:
+    """A method in all forms."""
+    row: dict[str, Any] = {"method": name}
+    for form in forms:
+        row |= difference(name, form, device)
+    return row
+
+
+def rows_by_processes(names: list[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The same, several methods at a time, as they are done: Python takes longer than a GPU here."""
+
+    def row_of_another_process(name: str) -> dict[str, Any]:
+        out = Path(folder) / name.replace("/", "-")
+        command = [sys.executable, __file__, "--device", options.device, "--methods", name, "--out", str(out)]
+        done = subprocess.run([*command, "--forms", *options.forms], capture_output=True, text=True, check=False)
+        file = out / f"engines_agree_{options.device}.json"
+        if not file.exists():
+            raise SystemExit(f"{name}: {done.stderr}")
+        row: dict[str, Any] = json.loads(file.read_text())["rows"][0]
+        return row
+
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.processes) as pool:
+        for done in as_completed([pool.submit(row_of_another_process, name) for name in names]):
+            yield done.result()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--methods", nargs="+", default=[n for n, kind in METHODS.items() if kind.world == "faces"])
     parser.add_argument("--forms", nargs="+", choices=tuple(FORMS), default=list(FORMS))
-    parser.add_argument("--collect", nargs="+", type=Path, metavar="FOLDER", help="measure nothing; join these results")
+    parser.add_argument("--processes", type=int, default=1, help="methods at a time (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args()
-    stem = options.out / f"engines_agree_{options.device}"
-    if options.collect:
-        parts = [json.loads((folder / f"{stem.name}.json").read_text()) for folder in options.collect]
-        rows = {row["method"]: row for part in parts for row in part["rows"]}  # the last one of each method
-        write(stem, list(rows.values()), {key: value for key, value in parts[-1].items() if key != "rows"})
-        return
     device = torch.device(options.device)
     torch.set_default_dtype(torch.float64)
-    rows: list[dict[str, Any]] = []
-    for name in options.methods:
-        refusal = why_not(method_named(name)())
+    refusals = {name: why_not(method_named(name)()) for name in options.methods}
+    for name, refusal in refusals.items():
         if refusal is not None:
             print(f"{name}: not stacked, as {refusal}")
-            continue
-        rows.append({"method": name})
-        for form in options.forms:
-            rows[-1] |= difference(name, form, device)
-        print("  ".join(f"{v:.1e}" if isinstance(v, float) else v for v in rows[-1].values()), flush=True)
-    write(stem, rows, provenance.describe(device))
+    names = [name for name, refusal in refusals.items() if refusal is None]
+    rows: list[dict[str, Any]] = []
+    one_by_one = (row_of(name, options.forms, device) for name in names)
+    for row in rows_by_processes(names, options) if options.processes > 1 else one_by_one:
+        print("  ".join(f"{v:.1e}" if isinstance(v, float) else v for v in row.values()), flush=True)
+        rows = sorted([*rows, row], key=lambda row: names.index(row["method"]))
+        write(options.out / f"engines_agree_{options.device}", rows, provenance.describe(device))
+    refuse_disagreement(rows, options.forms)
 
 
 def write(stem: Path, rows: list[dict[str, Any]], made: dict[str, Any]) -> None:
-    """Numbers and table; failure, if they are too large."""
+    """What is measured so far, as numbers and as a table."""
     forms = [form for form in FORMS if any(form in row for row in rows)]
     result = made | {"agreed": AGREED, "rows": rows}
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -161,6 +185,10 @@ def write(stem: Path, rows: list[dict[str, Any]], made: dict[str, Any]) -> None:
     cells = [[row["method"], *(_cell(row, form) for form in forms)] for row in rows]
     told = f"float64; {result['hardware']}, {result['date']}, commit {result['commit']}."
     stem.with_suffix(".md").write_text(f"{markdown_table(cells, ['method', *forms])}\n\n{told}\n")
+
+
+def refuse_disagreement(rows: list[dict[str, Any]], forms: Sequence[str]) -> None:
+    """Failure, if a number is too large."""
     for row in rows:
         for form in forms:
             if not row[form] <= max(AGREED, AS_ITSELF * row.get(f"{form}, by rounding", 0.0)):
