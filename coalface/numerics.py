@@ -16,9 +16,7 @@ class Numerics:
     precision: Literal["fp32", "tf32", "bf16"] = "tf32"  # of products; weights, sums and losses stay float32
     channels_last: bool = True  # images in memory as the GPU's convolutions want them; stacks of models always are
     autotune: bool = True  # try the library's kernels, and our ways to a stack of models, and keep the fastest
-    compiled: bool = (
-        False  # training by torch.compile: half a minute for each new shape, then up to twice as fast; stacks are not
-    )
+    compiled: bool = False  # by torch.compile: half a minute for a new shape, then up to twice as fast; not stacks
 
     def switch_on(self) -> None:
         """Tell torch, for this process."""
