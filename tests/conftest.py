@@ -112,6 +112,11 @@ def population() -> Population:
     return noise_population()
 
 
+@pytest.fixture
+def two_each() -> Population:
+    return noise_population(identities_each=2)
+
+
 def noise_recordings(seed: int, frames: int = 6, size: int = 32) -> Recordings:
     """A domain is a random pattern; every other frame is live: brighter in the middle, and with a depth."""
     generator = torch.Generator().manual_seed(seed)
@@ -133,9 +138,9 @@ def small_net(name: str) -> Net:
 
 
 def small_population(name: str) -> Population:
-    """Clients that the method takes."""
+    """Clients that the method takes: with two people each if it may be, so that a private head can tell them apart."""
     if METHODS[name].world == "faces":
-        return noise_population()
+        return noise_population(identities_each=1 if METHODS[name].one_identity else 2)
     return centres([noise_recordings(seed) for seed in range(5)])
 
 

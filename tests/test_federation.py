@@ -127,14 +127,14 @@ def test_a_round_that_is_void_because_training_diverges_says_so(run: SmallRun) -
         run.run(Rounds(rounds=1, attempts=1))
 
 
-def test_a_void_round_changes_nothing(net: Net, population: Population, tmp_path: Path) -> None:
+def test_a_void_round_changes_nothing(net: Net, two_each: Population, tmp_path: Path) -> None:
     """Neither the server's state nor what clients keep: the repeat starts as if the void round had never been."""
-    disturbed = small_run("fedavg/private-head", net, population, tmp_path / "a")
+    disturbed = small_run("fedavg/private-head", net, two_each, tmp_path / "a")
     disturbed.engine = Mangled(  # type: ignore[assignment]
         disturbed.engine,
         lambda task, reply: replace(reply, trouble="x") if task.attempt == 0 and reply.client > 1 else reply,
     )
-    calm = small_run("fedavg/private-head", net, population, tmp_path / "b")
+    calm = small_run("fedavg/private-head", net, two_each, tmp_path / "b")
     rules = Rounds(rounds=3)
     assert tree.sha256(disturbed.run(rules)) == tree.sha256(calm.run(rules))
     assert disturbed.stage.private.sha256() == calm.stage.private.sha256()
@@ -148,10 +148,10 @@ def test_giving_up_says_what_to_do(run: SmallRun) -> None:
         run.run(Rounds(rounds=1, attempts=3))
 
 
-def test_injected_faults_follow_their_shares_and_the_seed(net: Net, population: Population, tmp_path: Path) -> None:
+def test_injected_faults_follow_their_shares_and_the_seed(net: Net, two_each: Population, tmp_path: Path) -> None:
     logs = []
     for folder in ("a", "b"):
-        run = small_run("fedavg/private-head", net, population, tmp_path / folder)
+        run = small_run("fedavg/private-head", net, two_each, tmp_path / folder)
         run.engine = Faulty(run.engine, Faults(dropout=0.2, late=0.2, damaged=0.2))  # type: ignore[assignment]
         run.run(Rounds(rounds=12, quorum=0.1))
         logs.append([(row["round"], row["client"], row["outcome"]) for row in run.stage.ledger()])
@@ -164,7 +164,7 @@ def test_injected_faults_follow_their_shares_and_the_seed(net: Net, population: 
 
 def test_a_client_without_images_is_skipped(net: Net, population: Population, tmp_path: Path) -> None:
     faces = replace(population.faces, offsets=torch.cat([torch.zeros(1, dtype=torch.int64), population.faces.offsets]))
-    run = small_run("fedavg/private-head", net, Population(faces, population.clients), tmp_path)
+    run = small_run("fedavg/shared-head", net, Population(faces, population.clients), tmp_path)
     run.run(Rounds(rounds=1))
     assert outcomes(run)[0] == "no images"
 

@@ -21,8 +21,8 @@ from tests.conftest import SmallRun, small_run
 
 
 @pytest.fixture
-def finished(net: Net, population: Population, tmp_path: Path) -> SmallRun:
-    run = small_run("fedavg/private-head", net, population, tmp_path)
+def finished(net: Net, two_each: Population, tmp_path: Path) -> SmallRun:
+    run = small_run("fedavg/private-head", net, two_each, tmp_path)
     run.run(Rounds(rounds=3))
     return run
 
@@ -63,13 +63,11 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(finished: Small
     assert {row["round"] for row in finished.stage.ledger()} == {1, 2}  # the ledger steps back with it
 
 
-def test_after_falling_back_the_run_ends_at_the_same_state(
-    finished: SmallRun, net: Net, population: Population
-) -> None:
+def test_after_falling_back_the_run_ends_at_the_same_state(finished: SmallRun, net: Net, two_each: Population) -> None:
     expected = tree.sha256(finished.stage.resume()[1])  # type: ignore[index]
     private = finished.stage.private.sha256()
     damage(newest(finished) / "server.safetensors")
-    again = small_run("fedavg/private-head", net, population, finished.stage.folder)
+    again = small_run("fedavg/private-head", net, two_each, finished.stage.folder)
     with pytest.warns(UserWarning, match="damaged"):
         assert tree.sha256(again.run(Rounds(rounds=3))) == expected
     assert again.stage.private.sha256() == private

@@ -8,7 +8,7 @@ from coalface.data.population import Population
 from coalface.models.net import Net
 from tests.conftest import small_net, small_population
 
-ANY = "fedavg/shared-head"
+ANY = "fedaws"  # where a test names none: clients with one person each
 
 
 def under_test(request: pytest.FixtureRequest) -> str:

@@ -37,12 +37,21 @@ DEPLOYABLE = [name for name in METHODS if not name.startswith("all")]
 FEDERATED = [name for name in DEPLOYABLE if name != "centralised"]  # one client has nobody to hide among
 QUICK = ("fedavg/shared-head", "chorus", "fedpad")  # weighed, grouped, and of a centre; the others take minutes
 RULES = {"min_cohort": 4, "threshold": 0.6}
-SECURE = Privacy(secure_sum=True, value_bound=64.0, most_images=6, **RULES)
+SECURE = Privacy(secure_sum=True, value_bound=64.0, most_images=8, **RULES)
 
 
 @pytest.fixture(scope="module")
 def phones(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     with nodes(tmp_path_factory.mktemp("phones"), noise_population()) as made:
+        for name in made.names:
+            made.start(name)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared_phones(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Each with two people."""
+    with nodes(tmp_path_factory.mktemp("shared"), noise_population(identities_each=2)) as made:
         for name in made.names:
             made.start(name)
         yield made
@@ -58,7 +67,8 @@ def data_centres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 @pytest.fixture
 def clients(name: str, request: pytest.FixtureRequest) -> Nodes:
-    which = "phones" if METHODS[name].world == "faces" else "data_centres"
+    phones = "phones" if METHODS[name].one_identity else "shared_phones"
+    which = phones if METHODS[name].world == "faces" else "data_centres"
     found: Nodes = request.getfixturevalue(which)
     return found
 

@@ -27,7 +27,7 @@ from coalface.federation import Rounds
 from coalface.local import Draw, Training
 from coalface.method import Method
 from coalface.models.net import Net
-from tests.conftest import SmallRun, noise_population
+from tests.conftest import SmallRun, noise_population, small_population
 
 TOLERANCE = 2e-6  # float32: sums in another order
 EXACT = 1e-10  # float64: over many steps float32 strays too far to tell a rounding from a small mistake
@@ -106,7 +106,8 @@ def test_one_step_stacked_equals_sequential(
 ) -> None:
     monkeypatch.setattr(stacked, "why_on_cores", lambda *given: None)  # whether it pays or not
     monkeypatch.setitem(room.IMAGES, "cpu", 9)  # several launches a round
-    people = replace(noise_population(), images_each=COUNTS) if unequal else noise_population()
+    people = small_population(name)
+    people = replace(people, images_each=COUNTS) if unequal else people
     net = Net(net_name, embedding=8, size=16)
     rules = Rounds(rounds=3, cohort=4)
     method = method_named(name)()

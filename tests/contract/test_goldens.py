@@ -25,12 +25,8 @@ STEADY = {"batch": 6, "rate": 0.01, "momentum": 0.0}  # for networks with batch 
 
 
 def losses(name: str, folder: Path) -> list[float]:
-    if METHODS[name].world == "faces":
-        # Two people per client where that is allowed: with one, a private head has nothing to tell apart.
-        population = conftest.noise_population(clients=8, identities_each=1 if METHODS[name].one_identity else 2)
-        run = conftest.small_run(name, conftest.small_net(name), population, folder)
-    else:
-        run = conftest.small_run(name, conftest.small_net(name), conftest.small_population(name), folder, **STEADY)
+    steady = {} if METHODS[name].world == "faces" else STEADY
+    run = conftest.small_run(name, conftest.small_net(name), conftest.small_population(name), folder, **steady)
     run.run(Rounds(rounds=4, cohort=4))
     return [row["losses"]["loss"] for row in run.stage.rounds()]
 

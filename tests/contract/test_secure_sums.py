@@ -90,7 +90,9 @@ def assert_close(one: Any, two: Any, slack: float) -> None:
 @pytest.fixture
 def run(name: str, tmp_path: Path) -> SmallRun:
     if METHODS[name].world == "faces":
-        return small_run(name, small_net(name), noise_population(CLIENTS), tmp_path)
+        each = 1 if METHODS[name].one_identity else 2
+        people = noise_population(CLIENTS, identities_each=each, images=4 // each)
+        return small_run(name, small_net(name), people, tmp_path)
     people = centres([noise_recordings(seed) for seed in range(CLIENTS)])
     return small_run(name, small_net(name), people, tmp_path, rate=1e-4)  # a larger one drives statistics off bounds
 
@@ -131,7 +133,7 @@ def test_every_round_has_keys_of_its_own_signed_by_the_same_nodes(
     told: list[tuple[bytes, messages.Advertisement]] = []
     take = Server.advertised
     monkeypatch.setattr(Server, "advertised", lambda s, m: (told.append((s.session, m)), take(s, m))[1])
-    run = small_run("fedavg/private-head", net, noise_population(CLIENTS), tmp_path)
+    run = small_run("fedavg/private-head", net, noise_population(CLIENTS, identities_each=2, images=2), tmp_path)
     simulation = Simulation(ROUNDS, RULES, os.urandom, lambda step, client: False)
     run.sums = SecureSums(ROUNDS, RULES, BOUND, MOST, meet=simulation.meet)
     run.run(Rounds(rounds=3))
@@ -152,7 +154,7 @@ def test_one_dropout_too_many_and_the_round_is_void(run: SmallRun) -> None:
 
 
 def test_a_void_round_is_recorded_and_changes_nothing(net: Net, tmp_path: Path) -> None:
-    run = small_run("fedavg/private-head", net, noise_population(CLIENTS), tmp_path)
+    run = small_run("fedavg/private-head", net, noise_population(CLIENTS, identities_each=2, images=2), tmp_path)
     run.sums = secure("unmask", (0, 1, 2, 3))
     with pytest.raises(RuntimeError, match="void 2 times"):
         run.run(Rounds(rounds=1, attempts=2))
@@ -177,7 +179,7 @@ def test_a_weight_that_cannot_be_makes_the_round_void(
         return vector, grouped
 
     monkeypatch.setattr(UploadLayout, "vectors", vectors)
-    run = small_run("fedavg/private-head", net, noise_population(CLIENTS), tmp_path)
+    run = small_run("fedavg/private-head", net, noise_population(CLIENTS, identities_each=2, images=2), tmp_path)
     run.sums = secure()
     why = f"somebody spoilt the sum: 8 clients weigh 1 to 48 together, and not {together}"
     with pytest.raises(QuorumError, match=f"void 2 times: {why}"):
