@@ -40,7 +40,8 @@ class Server:
     known: Tensor  # bool [C]: whose class embedding is here
     last_step: Weights | None = None  # of the backbone, where steps have momentum
     restless: Tensor | None = None  # bool [C]: of two class embeddings too close, one is among these; None: all may be
-    # Both are held on the host, so that nobody waits for a GPU to ask; only a checkpoint is read to elsewhere.
+    # `known` and `restless` are on the host, so that asking them does not wait for a GPU. From a checkpoint they may come
+    # on the GPU with everything else: hence `.cpu()` where they are read.
 
 
 @dataclass(frozen=True)
