@@ -40,8 +40,8 @@ class Server:
     known: Tensor  # bool [C]: whose class embedding is here
     last_step: Weights | None = None  # of the backbone, where steps have momentum
     restless: Tensor | None = None  # bool [C]: of two class embeddings too close, one is among these; None: all may be
-    # `known` and `restless` are on the host, so that asking them does not wait for a GPU. From a checkpoint they may come
-    # on the GPU with everything else: hence `.cpu()` where they are read.
+    # Both masks are on the host, so that asking them does not wait for a GPU. From a checkpoint they come to where
+    # everything else is: hence `.cpu()` where they are read.
 
 
 @dataclass(frozen=True)
